@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use playhouse_mcp::{EXA, SearchServer};
 use playhouse_tools::web::{Allowed, Endpoint, SearchOptions, WebOptions};
 
 use super::document::Value;
@@ -99,16 +100,16 @@ impl WebSettings {
     /// What the tools are made of, with the headers that `variables` hold now.
     pub(super) fn options(&self, variables: Variables<'_>) -> Result<WebOptions, ConfigError> {
         let endpoint = || {
-            let url = self.search_url.as_deref().unwrap_or(SearchOptions::EXA);
+            let url = self.search_url.as_deref().unwrap_or(EXA);
             let headers = headers("tools.web.search", &self.search_headers, variables)?;
             Endpoint::new(url, headers).map_err(|error| ConfigError::Search { reason: error.to_string() })
         };
         let search = match self.search {
             SearchKind::Off => SearchOptions::Off,
-            SearchKind::Exa => SearchOptions::exa(endpoint()?),
+            SearchKind::Exa => SearchServer::exa(endpoint()?),
             SearchKind::Searxng => SearchOptions::searxng(endpoint()?),
             SearchKind::Mcp => {
-                SearchOptions::mcp(endpoint()?, self.search_tool.clone(), self.code_tool.clone())
+                SearchServer::options(endpoint()?, self.search_tool.clone(), self.code_tool.clone())
             }
         };
         Ok(WebOptions { allow_private: self.allow_private.clone(), search })

@@ -9,6 +9,7 @@
 //! - [`McpTool`]: a tool of a server, whose calls a [`Caller`] makes
 //! - [`pass_on`]: two tools that stand for those of all servers, where these are too many
 //! - [`McpResource`]: the tool that lists and reads the resources of all servers
+//! - [`SearchServer`]: a server that searches for `websearch`
 //! - [`Authorizer`]: the login of a tenant at a server behind an address (OAuth), kept in a [`Vault`]
 //! - [`names`], [`schema`], [`result`](mod@result): names that providers take, schemas that models are shown, results as models
 //!   read them
@@ -30,6 +31,7 @@ pub mod schema;
 mod search;
 mod text;
 mod tool;
+mod websearch;
 mod workspace;
 
 pub use connection::{
@@ -48,4 +50,5 @@ pub use resource::{McpResource, ResourceServer};
 pub use result::CallResult;
 pub use search::pass_on;
 pub use tool::{Caller, McpTool, OfferedTool, ToolCall, offered};
+pub use websearch::{EXA, SearchServer};
 pub use workspace::{MOST_CONTENT, WORKSPACE_FILE, WorkspaceFinding, WorkspaceServer, declared_in};

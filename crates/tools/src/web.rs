@@ -7,10 +7,8 @@
 mod address;
 mod charset;
 mod door;
-mod events;
 mod fetch;
 mod html;
-mod mcp;
 mod search;
 mod searxng;
 
@@ -22,7 +20,6 @@ use crate::tool::{CallContext, ToolError};
 pub use address::{Allowed, Refusal};
 pub use door::{Answer, Door, DoorError, Request, Resolver, Share, shown as shown_url};
 pub use fetch::WebFetch;
-pub use mcp::McpSearch;
 pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 pub use reqwest::{Method, Url};
 pub use search::{

@@ -12,3 +12,4 @@ mod lists;
 mod oauth;
 mod stage;
 mod web;
+mod websearch;

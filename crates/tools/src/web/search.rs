@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::bounded;
-use super::door::{Door, DoorError};
-use super::mcp::McpSearch;
+use super::door::{Door, DoorError, shown};
 use super::searxng::SearxngSearch;
 use crate::files::document::cut_characters;
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
@@ -142,11 +141,31 @@ impl Endpoint {
         let url = Url::parse(url).map_err(|error| EndpointError(format!("is not an address: {error}")))?;
         Door::for_the_operator().check(&url).map_err(|error| EndpointError(error.to_string()))?;
         let endpoint = Self { url, headers };
-        endpoint.headers()?;
+        endpoint.header_map()?;
         Ok(endpoint)
     }
 
-    pub(super) fn headers(&self) -> Result<HeaderMap, EndpointError> {
+    /// Its address.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Its address without what may be secret in it.
+    pub fn shown(&self) -> String {
+        shown(&self.url)
+    }
+
+    /// The way to it, which is the operator's: it may lead anywhere.
+    pub fn door(&self) -> Door {
+        Door::for_the_operator()
+    }
+
+    /// The headers of each request: names and values.
+    pub fn headers(&self) -> &[(String, SecretString)] {
+        &self.headers
+    }
+
+    pub(super) fn header_map(&self) -> Result<HeaderMap, EndpointError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
             let wrong = |what| {
@@ -161,7 +180,7 @@ impl Endpoint {
     }
 
     /// `text`, which a server wrote, without the values of headers: it may repeat a key.
-    pub(super) fn without_keys(&self, text: &str) -> String {
+    pub fn without_keys(&self, text: &str) -> String {
         self.headers.iter().fold(text.to_owned(), |text, (_, value)| {
             let value = value.expose_secret();
             let bare = value.strip_prefix("Bearer ").unwrap_or(value);
@@ -190,22 +209,6 @@ impl std::fmt::Debug for SearchOptions {
 }
 
 impl SearchOptions {
-    /// Where Exa's server of MCP is.
-    pub const EXA: &'static str = "https://mcp.exa.ai/mcp";
-    /// What Exa's tools are called: for the web, and for code.
-    pub const EXA_TOOLS: [&'static str; 2] = ["web_search_exa", "get_code_context_exa"];
-
-    /// Exa, or a server with its tools.
-    pub fn exa(endpoint: Endpoint) -> Self {
-        let [web, code] = Self::EXA_TOOLS.map(|tool| Some(tool.to_owned()));
-        Self::Backend(Arc::new(McpSearch::new("exa", endpoint, web, code)))
-    }
-
-    /// Any server of MCP, with the names of its tools; `None` for a search that it has not.
-    pub fn mcp(endpoint: Endpoint, web: Option<String>, code: Option<String>) -> Self {
-        Self::Backend(Arc::new(McpSearch::new("mcp", endpoint, web, code)))
-    }
-
     /// A SearxNG.
     pub fn searxng(endpoint: Endpoint) -> Self {
         Self::Backend(Arc::new(SearxngSearch::new(endpoint)))

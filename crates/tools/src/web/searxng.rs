@@ -53,7 +53,7 @@ impl SearxngSearch {
             url.set_path(&format!("{path}/search"));
         }
         url.query_pairs_mut().append_pair("q", &query.query).append_pair("format", "json");
-        let mut headers = self.endpoint.headers().map_err(|error| self.bad(&error.to_string()))?;
+        let mut headers = self.endpoint.header_map().map_err(|error| self.bad(&error.to_string()))?;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let answer = self.door.send(Request { headers, follow: false, ..Request::get(url) }).await?;
         match answer.status {

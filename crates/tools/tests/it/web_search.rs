@@ -1,7 +1,6 @@
 //! `websearch` and `codesearch` against servers that speak the wire.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -11,7 +10,7 @@ use playhouse_tools::web::{
 use playhouse_tools::{NativeOptions, Registry, ToolError, Typed};
 use serde_json::{Value, json};
 
-use super::web_server::{Place, Reply, Seen, Server};
+use super::web_server::{Place, Reply, Server};
 
 fn place(options: SearchOptions) -> Place {
     let mut registry = Registry::new();
@@ -22,145 +21,6 @@ fn place(options: SearchOptions) -> Place {
 
 fn endpoint(server: &Server, path: &str) -> Endpoint {
     Endpoint::new(&server.url(path), vec![("x-api-key".into(), "hunter2-hunter2".into())]).unwrap()
-}
-
-async fn exa(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> (Server, Place) {
-    let server = Server::start(answer).await;
-    let place = place(SearchOptions::exa(endpoint(&server, "/mcp?profile=7")));
-    (server, place)
-}
-
-fn result(text: &str) -> String {
-    let content = json!([{"type": "text", "text": text}, {"type": "image", "data": ""}]);
-    json!({"jsonrpc": "2.0", "id": 1, "result": {"content": content}}).to_string()
-}
-
-fn rpc(seen: &Seen) -> Value {
-    serde_json::from_str(&seen.body).unwrap()
-}
-
-#[tokio::test]
-async fn exa_is_asked_for_the_web_and_for_code() {
-    let (server, place) =
-        exa(|_| Reply::ok("application/json", result("Title: Rust\nURL: https://rust-lang.org"))).await;
-    let found = place.call("websearch", &json!({"query": " rust 2024 ", "numResults": 3})).await.unwrap();
-    assert_eq!(
-        (found.output.as_str(), found.title.as_str()),
-        ("Title: Rust\nURL: https://rust-lang.org", "rust 2024")
-    );
-    assert_eq!(Value::Object(found.metadata), json!({"provider": "exa", "numResults": 3}));
-    place.call("codesearch", &json!({"query": "axum state"})).await.unwrap();
-    let [web, code] = &server.seen()[..] else { panic!() };
-    assert_eq!(
-        rpc(web),
-        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-            "name": "web_search_exa", "arguments": {"query": "rust 2024", "numResults": 3}}})
-    );
-    assert_eq!(
-        rpc(code)["params"],
-        json!({"name": "get_code_context_exa", "arguments": {"query": "axum state", "tokensNum": 5000}})
-    );
-    assert!(web.head.starts_with("post /mcp?profile=7 http/1.1"), "{}", web.head);
-    assert_eq!(web.header("accept"), Some("application/json, text/event-stream"));
-    assert_eq!(web.header("content-type"), Some("application/json"));
-    assert_eq!(web.header("x-api-key"), Some("hunter2-hunter2"));
-}
-
-#[tokio::test]
-async fn an_answer_may_be_a_stream_of_events() {
-    let events = |events: &str| format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{events}");
-    let answer = result("found äöü");
-    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#;
-    let other = r#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"not ours"}]}}"#;
-    for (name, reply) in [
-        ("one", Reply::raw(events(&format!("event: message\ndata: {answer}\n\n")))),
-        ("no blank line", Reply::raw(events(&format!("data: {answer}")))),
-        (
-            "others before",
-            Reply::raw(events(&format!(
-                ": hi\n\ndata: {progress}\r\n\r\ndata: {other}\n\ndata: x\n\ndata:{answer}\r\r"
-            ))),
-        ),
-        ("goes on", Reply::hanging(&events(&format!("data: {answer}\n\n: waiting")))),
-    ] {
-        let reply = std::sync::Mutex::new(Some(reply));
-        let (_server, place) = exa(move |_| reply.lock().unwrap().take().unwrap()).await;
-        let found = place.call("websearch", &json!({"query": "x"})).await.unwrap();
-        assert_eq!(found.output, "found äöü", "{name}");
-    }
-}
-
-#[tokio::test]
-async fn what_goes_wrong_is_told_and_no_key_with_it() {
-    let rpc_error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"bad key hunter2-hunter2"}}"#;
-    let tool_error = r#"{"jsonrpc":"2.0","id":1,"result":{"isError":true,"content":[{"type":"text","text":"rate limited hunter2-hunter2"}]}}"#;
-    let huge = format!("data: {}\n\n", "x".repeat(6_000_000));
-    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    for (name, reply, expected) in [
-        ("error", Reply::ok("application/json", rpc_error), "bad key [hidden] (error -32602)"),
-        ("isError", Reply::ok("application/json", tool_error), "rate limited [hidden]"),
-        ("401", Reply::new(401, "", "who is hunter2-hunter2?"), "answers 401: who is [hidden]?"),
-        ("400", Reply::new(400, "", "no"), "answers 400: no"),
-        ("500", Reply::new(500, "", "x".repeat(100_000)), "answers 500: xxx"),
-        ("garbage", Reply::ok("application/json", "<html>"), "not JSON-RPC"),
-        ("empty", Reply::ok("application/json", ""), "not JSON-RPC"),
-        ("other JSON", Reply::ok("application/json", "{}"), "not that of a tool"),
-        ("deep", Reply::ok("application/json", deep), "not JSON-RPC"),
-        ("stream without answer", Reply::ok("text/event-stream", "data: {}\n\n"), "ended without an answer"),
-        ("huge stream", Reply::ok("text/event-stream", huge), "larger than"),
-        ("huge", Reply::ok("application/json", vec![b' '; 6_000_000]), "larger than"),
-        ("redirect", Reply::new(307, "Location: http://169.254.169.254/", ""), "not followed"),
-        ("cut", Reply::raw("HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"), "cannot be reached"),
-    ] {
-        let reply = std::sync::Mutex::new(Some(reply));
-        let (_server, place) =
-            exa(move |_| reply.lock().unwrap().take().unwrap_or_else(|| Reply::new(400, "", "no"))).await;
-        let error = place.call("websearch", &json!({"query": "x"})).await.unwrap_err();
-        let text = error.to_string();
-        assert!(matches!(error, ToolError::Failed(_)), "{name}: {error:?}");
-        assert!(text.contains(expected) && text.contains("Go on without it"), "{name}: {text}");
-        assert!(
-            !text.contains("hunter2") && !text.contains("profile") && text.len() < 1500,
-            "{name}: {text}"
-        );
-    }
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let gone = place(SearchOptions::exa(Endpoint::new(&format!("http://{gone}/mcp"), Vec::new()).unwrap()));
-    let error = gone.call("codesearch", &json!({"query": "x"})).await.unwrap_err();
-    assert!(error.to_string().contains("cannot be reached"), "{error}");
-}
-
-#[tokio::test]
-async fn a_server_that_wants_a_session_gets_one_and_keeps_it() {
-    let begun = Arc::new(AtomicUsize::new(0));
-    let sessions = begun.clone();
-    let (server, place) = exa(move |seen| {
-        let current = format!("session-{}", sessions.load(Ordering::SeqCst));
-        match rpc(seen)["method"].as_str().unwrap() {
-            "initialize" => {
-                let number = sessions.fetch_add(1, Ordering::SeqCst) + 1;
-                let answer = json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": "2025-06-18"}});
-                Reply::new(
-                    200,
-                    &format!("Content-Type: application/json\nMcp-Session-Id: session-{number}"),
-                    answer.to_string(),
-                )
-            }
-            "notifications/initialized" => Reply::new(202, "", ""),
-            _ if seen.header("mcp-session-id") == Some(&current) => {
-                Reply::ok("application/json", result(&current))
-            }
-            _ => Reply::new(400, "", "Missing session ID"),
-        }
-    })
-    .await;
-    let ask = || async { place.call("websearch", &json!({"query": "x"})).await.map(|found| found.output) };
-    assert_eq!(ask().await, Ok("session-1".into()));
-    assert_eq!(ask().await, Ok("session-1".into()));
-    assert_eq!(server.paths().len(), 5);
-    // The server forgets it.
-    begun.fetch_add(1, Ordering::SeqCst);
-    assert_eq!(ask().await, Ok("session-3".into()));
 }
 
 #[tokio::test]
@@ -181,34 +41,24 @@ async fn a_server_that_says_nothing_is_given_up() {
     }
     let server =
         Server::start(|_| Reply::hanging("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")).await;
-    let SearchOptions::Backend(exa_itself) = SearchOptions::exa(endpoint(&server, "/")) else { panic!() };
-    let house = place(SearchOptions::Backend(Arc::new(Impatient(exa_itself))));
+    let SearchOptions::Backend(itself) = SearchOptions::searxng(endpoint(&server, "/")) else { panic!() };
+    let house = place(SearchOptions::Backend(Arc::new(Impatient(itself))));
     let input = json!({"query": "x"});
     let begun = Instant::now();
     let call = tokio::time::timeout(Duration::from_secs(30), house.call("websearch", &input));
     let error = call.await.expect("it is given up").unwrap_err();
-    assert_eq!(error.to_string(), "the search with exa took longer than 0.05 s");
+    assert_eq!(error.to_string(), "the search with searxng took longer than 0.05 s");
     assert!(begun.elapsed() >= Duration::from_millis(50));
 
-    let (server, house) = exa(|_| Reply::hanging("")).await;
-    let call = house.call("codesearch", &input);
+    let server = Server::start(|_| Reply::hanging("")).await;
+    let house = place(SearchOptions::searxng(endpoint(&server, "/")));
+    let call = house.call("websearch", &input);
     let cancel = async {
         server.asked.notified().await;
         house.context.cancel.cancel();
     };
     let (result, ()) = tokio::join!(call, cancel);
     assert_eq!(result, Err(ToolError::Cancelled(String::new())));
-}
-
-#[tokio::test]
-async fn any_server_of_mcp_does_with_the_names_of_its_tools() {
-    let server = Server::start(|_| Reply::ok("application/json", result(""))).await;
-    let house = place(SearchOptions::mcp(endpoint(&server, "/"), Some("find".into()), None));
-    let found = house.call("websearch", &json!({"query": "x"})).await.unwrap();
-    assert_eq!(found.output, "nothing was found for \"x\"");
-    assert_eq!(rpc(&server.seen()[0])["params"]["name"], "find");
-    let error = house.call("codesearch", &json!({"query": "x"})).await.unwrap_err();
-    assert!(error.to_string().contains("no search for code"), "{error}");
 }
 
 #[tokio::test]
@@ -289,21 +139,15 @@ fn endpoints_that_cannot_be_are_told_and_no_key_with_it() {
         let error = Endpoint::new(url, vec![(name.into(), value.into())]).unwrap_err().to_string();
         assert!(!error.is_empty() && !error.contains("hunter2"), "{error}");
     }
-    assert!(Endpoint::new(SearchOptions::EXA, Vec::new()).is_ok());
     assert!(Endpoint::new("http://127.0.0.1:8080/", Vec::new()).is_ok());
 }
 
 #[test]
 fn a_search_that_nobody_does_is_unavailable() {
     let endpoint = || Endpoint::new("http://127.0.0.1:1/", Vec::new()).unwrap();
-    let tool = |name: &str| Some(name.to_owned());
-    for (search, web, code) in [
-        (SearchOptions::Off, false, false),
-        (SearchOptions::exa(endpoint()), true, true),
-        (SearchOptions::searxng(endpoint()), true, false),
-        (SearchOptions::mcp(endpoint(), tool("find"), None), true, false),
-        (SearchOptions::mcp(endpoint(), None, tool("find")), false, true),
-    ] {
+    for (search, web, code) in
+        [(SearchOptions::Off, false, false), (SearchOptions::searxng(endpoint()), true, false)]
+    {
         let web_options = WebOptions { search, ..WebOptions::default() };
         let registry = Registry::native_with(NativeOptions { web: web_options, ..NativeOptions::default() });
         let available = |name: &str| registry.get(name).unwrap().unavailable().is_none();
