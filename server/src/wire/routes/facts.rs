@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::facts::AgentMode;
+use crate::native::host_tools::listed;
 use crate::native::sessions::blocking;
 use crate::wire::asked::Asked;
 use crate::wire::failure::{Failure, Named};
@@ -139,12 +140,12 @@ pub(crate) async fn tools(asked: Asked) -> Result<Json<Vec<ToolListItem>>, Failu
     if provider.is_none() || model.is_none() {
         return Err(Failure::invalid("the query needs `provider` and `model`"));
     }
-    Ok(Json(asked.app.facts().tools().into_iter().map(translate::tool).collect()))
+    Ok(Json(listed(&asked.app, &asked.principal).into_iter().map(translate::tool).collect()))
 }
 
 /// `GET /experimental/tool/ids`
 pub(crate) async fn tool_ids(asked: Asked) -> Json<Vec<String>> {
-    Json(asked.app.facts().tools().into_iter().map(|tool| tool.name).collect())
+    Json(listed(&asked.app, &asked.principal).into_iter().map(|tool| tool.name).collect())
 }
 
 /// `GET /experimental/capabilities`
