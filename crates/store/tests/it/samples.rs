@@ -22,7 +22,8 @@ use playhouse_protocol::record::{
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
 use playhouse_protocol::{
-    Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId, SessionSummary, Timestamp,
+    CallAnswer, CallOffered, Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId,
+    SessionSummary, Timestamp,
 };
 use playhouse_store::{Append, Backend, Store, StoreError, StoreOptions};
 use serde_json::{Map, Value, json};
@@ -547,6 +548,16 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             recovery: Recovery::Interrupt,
             delegate: None,
         }),
+        Record::CallOffered(CallOffered {
+            call: part(11),
+            tool: "weather_at".to_owned(),
+            input: CallInput::from_model(r#"{"city": "Oslo"}"#),
+            until: Timestamp::from_millis(1_795_293_479_000),
+        }),
+        Record::CallAnswered {
+            call: part(11),
+            answer: CallAnswer::Output { output: "rain \u{1f327}".to_owned() },
+        },
         Record::CallSettled {
             call: part(11),
             result: CallResult {

@@ -78,7 +78,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("ToolKind", Answer, SchemaGenerator::subschema_for::<ToolKind>),
     ("ToolRegistration", Request, SchemaGenerator::subschema_for::<ToolRegistration>),
     ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
-    ("CallResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
+    ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
     ("CallOffered", Answer, SchemaGenerator::subschema_for::<CallOffered>),
     ("CallInput", Answer, SchemaGenerator::subschema_for::<CallInput>),
     ("CallAnswer", Answer, SchemaGenerator::subschema_for::<CallAnswer>),
