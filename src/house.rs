@@ -344,7 +344,12 @@ impl HouseBuilder {
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let captures = std::mem::take(&mut settings.captures);
         let captures = CaptureSource::new(&registry, captures, &settings.capture_examples);
-        let host_tools = HostTools::open(Arc::clone(&store.shelf), captures.taken().clone())?;
+        let host_tools = HostTools::open(
+            Arc::clone(&store.shelf),
+            captures.taken().clone(),
+            folder.join("host-tools"),
+            Door::new(settings.web.allow_private.clone()),
+        )?;
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let directory = directory.with_summaries(summaries);
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));

@@ -6,14 +6,21 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use playhouse_mcp::{Vault, VaultFile};
 use playhouse_protocol::consent::Risk;
 use playhouse_store::{Shelf, StoreError};
 use playhouse_tools::host_tool::{HostTool, HostToolError};
+use playhouse_tools::web::Door;
 use playhouse_tools::{Tool, ToolScope, ToolSource};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
+
+mod webhook;
+
+pub use webhook::NewWebhook;
+use webhook::Webhook;
 
 /// The most host tools of a tenant.
 pub const MOST_HOST_TOOLS: usize = 64;
@@ -33,6 +40,9 @@ pub struct HostToolSpec {
     pub schema: Value,
     /// How dangerous it is without a rule about it.
     pub risk: Risk,
+    /// Where its calls are sent, beside the event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
     /// Directories, links resolved, below which its sessions work; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<PathBuf>,
@@ -44,6 +54,12 @@ pub enum HostToolFailure {
     /// It cannot be registered as it is.
     #[error(transparent)]
     Invalid(#[from] HostToolError),
+    /// Its calls cannot be sent there.
+    #[error("{0}")]
+    Webhook(String),
+    /// Its secret cannot be sealed.
+    #[error("the secret of the webhook cannot be kept: {0}")]
+    Secret(std::io::Error),
     /// There is a tool of its name.
     #[error(
         "there is a tool \"{0}\" already: give this one another name, or remove the registered one first"
@@ -66,6 +82,10 @@ pub struct HostTools(Arc<Inner>);
 
 struct Inner {
     shelf: Arc<dyn Shelf>,
+    /// Secrets of webhooks.
+    vault: Vault,
+    /// The way to webhooks.
+    door: Door,
     /// Names of other tools.
     taken: HashSet<String>,
     tenants: Mutex<HashMap<Arc<str>, Tenant>>,
@@ -100,12 +120,19 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl HostTools {
-    /// The tools that the shelf holds, without those whose names are `taken` by now. Blocks. One that cannot be read is left
+    /// The tools that the shelf holds, without those whose names are `taken` by now. Secrets are kept sealed in `folder`, and
+    /// calls are sent through `door`. Blocks. One that cannot be read is left
     /// out, and said in the engine's own log.
     ///
     /// # Errors
     /// The shelf cannot be read.
-    pub fn open(shelf: Arc<dyn Shelf>, taken: HashSet<String>) -> Result<Self, StoreError> {
+    pub fn open(
+        shelf: Arc<dyn Shelf>,
+        taken: HashSet<String>,
+        folder: PathBuf,
+        door: Door,
+    ) -> Result<Self, StoreError> {
+        let vault = Vault::new(folder);
         let mut tenants: HashMap<Arc<str>, Tenant> = HashMap::new();
         for (key, value) in shelf.scan(PREFIX)? {
             let (tenant, spec, tool) = match read(&key, &value) {
@@ -122,21 +149,31 @@ impl HostTools {
                     "a registered tool is left out: the engine has a tool of its name by now"
                 );
             }
-            let tool = (!is_taken).then(|| Arc::new(tool) as Arc<dyn Tool>);
+            let tool = if is_taken { None } else { sending(&vault, &door, &tenant, &spec, tool) };
             let registered = Registered { spec: Arc::new(spec), tool };
             tenants.entry(tenant).or_default().insert(registered.spec.name.clone(), registered);
         }
         let (tenants, changed) = (Mutex::new(tenants), watch::Sender::new(0));
-        Ok(Self(Arc::new(Inner { shelf, taken, tenants, turn: Mutex::default(), changed })))
+        Ok(Self(Arc::new(Inner { shelf, vault, door, taken, tenants, turn: Mutex::default(), changed })))
     }
 
     /// Registers a tool of `tenant`. On return it is durable, and sessions have it. Blocks.
     ///
     /// # Errors
     /// It cannot be registered as it is, there is one of its name, or there are too many.
-    pub fn register(&self, tenant: &str, spec: HostToolSpec) -> Result<Arc<HostToolSpec>, HostToolFailure> {
-        let Inner { shelf, taken, tenants, turn, .. } = &*self.0;
-        let tool = HostTool::new(&spec.name, &spec.description, &spec.schema, spec.risk)?;
+    pub fn register(
+        &self,
+        tenant: &str,
+        mut spec: HostToolSpec,
+        webhook: Option<NewWebhook>,
+    ) -> Result<Arc<HostToolSpec>, HostToolFailure> {
+        let Inner { shelf, vault, door, taken, tenants, turn, .. } = &*self.0;
+        let mut tool = HostTool::new(&spec.name, &spec.description, &spec.schema, spec.risk)?;
+        if let Some(NewWebhook { url, secret }) = &webhook {
+            let delivery = Webhook::new(url, secret, door.clone()).map_err(HostToolFailure::Webhook)?;
+            tool = tool.delivered(Arc::new(delivery));
+        }
+        spec.webhook = webhook.as_ref().map(|webhook| webhook.url.clone());
         let _turn = lock(turn);
         let (is_known, count) = lock(tenants)
             .get(tenant)
@@ -146,6 +183,9 @@ impl HostTools {
         }
         if count >= MOST_HOST_TOOLS {
             return Err(HostToolFailure::TooMany);
+        }
+        if let Some(webhook) = &webhook {
+            webhook.seal(&secret_of(vault, tenant, &spec.name)).map_err(HostToolFailure::Secret)?;
         }
         let stored = Stored { version: VERSION, tool: spec };
         let value = serde_json::to_vec(&stored).map_err(|error| StoreError::Io(error.into()))?;
@@ -169,7 +209,7 @@ impl HostTools {
         name: &str,
         may: impl Fn(&HostToolSpec) -> bool,
     ) -> Result<(), HostToolFailure> {
-        let Inner { shelf, tenants, turn, .. } = &*self.0;
+        let Inner { shelf, vault, tenants, turn, .. } = &*self.0;
         let _turn = lock(turn);
         let missing = || HostToolFailure::Missing(name.to_owned());
         let spec = lock(tenants).get(tenant).and_then(|tools| Some(Arc::clone(&tools.get(name)?.spec)));
@@ -179,6 +219,9 @@ impl HostTools {
             if shelf.compare_and_set(&key, Some(&before), None)? {
                 break;
             }
+        }
+        if let Err(error) = secret_of(vault, tenant, name).remove() {
+            tracing::warn!(%error, tool = name, "the secret of a removed tool is left");
         }
         let mut all = lock(tenants);
         if let Some(tools) = all.get_mut(tenant) {
@@ -216,6 +259,31 @@ impl ToolSource for HostTools {
 
     fn changed(&self) -> watch::Receiver<u64> {
         self.0.changed.subscribe()
+    }
+}
+
+fn secret_of(vault: &Vault, tenant: &str, name: &str) -> VaultFile {
+    vault.file(tenant, &format!("host-tool {name}"))
+}
+
+/// A tool that was read, with the way to its webhook. Without its secret it is left out, which is said in the engine's own log.
+fn sending(
+    vault: &Vault,
+    door: &Door,
+    tenant: &str,
+    spec: &HostToolSpec,
+    tool: HostTool,
+) -> Option<Arc<dyn Tool>> {
+    let Some(url) = &spec.webhook else { return Some(Arc::new(tool)) };
+    let sealed = secret_of(vault, tenant, &spec.name).load().map_err(|error| error.to_string());
+    let secret = sealed.and_then(|secret| secret.ok_or_else(|| "its secret is gone".to_owned()));
+    let secret = secret.and_then(|secret| String::from_utf8(secret).map_err(|error| error.to_string()));
+    match secret.and_then(|secret| Webhook::new(url, &secret.into(), door.clone())) {
+        Ok(webhook) => Some(Arc::new(tool.delivered(Arc::new(webhook)))),
+        Err(reason) => {
+            tracing::error!(tool = %spec.name, reason, "a registered tool is left out: register it again");
+            None
+        }
     }
 }
 

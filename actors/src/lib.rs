@@ -64,7 +64,7 @@ pub use directory::{
 pub use events::hub::{Heard, Hub, Listener, Owner, Shout};
 pub use events::published::Published;
 pub use events::ring::Ring;
-pub use host_tools::{HostToolFailure, HostToolSpec, HostTools, MOST_HOST_TOOLS};
+pub use host_tools::{HostToolFailure, HostToolSpec, HostTools, MOST_HOST_TOOLS, NewWebhook};
 pub use limits::{EngineLimits, Resume, TaskLimits};
 pub use mailbox::Stopped;
 pub use metering::UsageReport;

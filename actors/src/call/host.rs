@@ -11,7 +11,7 @@ use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
-use playhouse_protocol::{CallAnswer, Delegate, HandedOver, Mandate};
+use playhouse_protocol::{CallAnswer, Delegate, HandedOver, Mandate, SessionId};
 use playhouse_tools::{Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
@@ -43,6 +43,8 @@ impl TodoList {
 /// The host of one call.
 pub(crate) struct SessionHost {
     pub(crate) call: PartId,
+    /// The session.
+    pub(crate) session_id: SessionId,
     /// Whose model made it; `None` for a person who typed it.
     pub(crate) agent: Option<String>,
     /// The tools that are turned off for the turn.
@@ -201,6 +203,10 @@ impl Host for SessionHost {
             answered.await.unwrap_or(QuestionAnswer::Withdrawn)
         }
         .boxed()
+    }
+
+    fn place(&self) -> Option<(SessionId, PartId)> {
+        Some((self.session_id, self.call))
     }
 
     fn offer(&self, wait: Duration) -> BoxFuture<'_, Option<CallAnswer>> {

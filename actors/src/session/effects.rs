@@ -294,6 +294,7 @@ impl SessionState {
         let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
         let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
         let host = Arc::new(SessionHost {
+            session_id: self.id,
             call,
             agent,
             tools: turn.map(|turn| turn.tools.clone()).unwrap_or_default(),

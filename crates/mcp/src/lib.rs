@@ -40,7 +40,7 @@ pub use entry::{
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
 pub use oauth::{
     Authorizer, Begun, GrantType, LoginError, Loopback, Need, OAuth, OAuthClient, Redirected, Token, Vault,
-    Visitor,
+    VaultFile, Visitor,
 };
 pub use result::CallResult;
 pub use search::pass_on;

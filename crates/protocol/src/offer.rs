@@ -4,6 +4,7 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::id::PartId;
 use crate::message::CallInput;
@@ -38,6 +39,17 @@ pub enum CallAnswer {
     },
     /// There was no result before the deadline.
     TimedOut,
+}
+
+impl CallAnswer {
+    /// A text as it is, and any other value as its JSON.
+    pub fn output(value: Value) -> Self {
+        let output = match value {
+            Value::String(text) => text,
+            value => value.to_string(),
+        };
+        Self::Output { output }
+    }
 }
 
 impl fmt::Display for CallAnswer {

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use playhouse_policy::{Action, EXTERNAL_DIRECTORY, Policy, Rule, Verdict, loop_want, wants};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::TurnOutcome;
-use playhouse_protocol::{CallAnswer, SessionId};
+use playhouse_protocol::{CallAnswer, PartId, SessionId};
 
 use crate::{Prepared, Registry, Tool, ToolError};
 
@@ -55,6 +55,11 @@ pub trait Host: Send + Sync {
     /// gets the answer of the request that it had made: so a call asks the same questions once. A call asks one request at
     /// a time.
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer>;
+
+    /// The session and the call; `None` outside of a session.
+    fn place(&self) -> Option<(SessionId, PartId)> {
+        None
+    }
 
     /// Offers the call to the platform, as an event of the session, and waits for its result until the deadline, `wait` from
     /// now. Both are durable: a call that runs again after a restart of the engine is told the result that came meanwhile, or

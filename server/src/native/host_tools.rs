@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use playhouse_actors::{HOST_PERMISSION, HostToolFailure, HostToolSpec, HostTools};
+use playhouse_actors::{HOST_PERMISSION, HostToolFailure, HostToolSpec, HostTools, NewWebhook};
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::record::also_null;
 use playhouse_protocol::{CallAnswer, PartId, SessionId};
@@ -40,7 +40,7 @@ pub(crate) enum ToolDelivery {
 }
 
 /// A tool to register.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ToolRegistration {
     /// Its name: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -.
@@ -53,8 +53,20 @@ pub(crate) struct ToolRegistration {
     /// How dangerous it is without a rule about it. Rules of the operator hold over it.
     #[serde(default)]
     risk: Risk,
-    /// How the platform gets its calls.
-    delivery: ToolDelivery,
+    /// How the platform gets its calls; absent where it has a webhook.
+    delivery: Option<ToolDelivery>,
+    /// Where its calls are sent; they are events as well.
+    webhook: Option<WebhookBody>,
+}
+
+/// Where calls of a tool are sent.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebhookBody {
+    /// An address that begins with https:// and is public.
+    url: String,
+    /// The key that signs deliveries, as Standard Webhooks write it: `whsec_` and 24 to 64 bytes in base64. No answer has it.
+    secret: String,
 }
 
 /// The result of a call: one of the two.
@@ -77,7 +89,8 @@ impl From<HostToolFailure> for Problem {
     fn from(failure: HostToolFailure) -> Self {
         let kind = match failure {
             HostToolFailure::Store(error) => return playhouse_protocol::CommandError::from(error).into(),
-            HostToolFailure::Invalid(_) => Kind::Invalid,
+            HostToolFailure::Invalid(_) | HostToolFailure::Webhook(_) => Kind::Invalid,
+            HostToolFailure::Secret(_) => Kind::Store,
             HostToolFailure::Taken(_) => Kind::Taken,
             HostToolFailure::TooMany => Kind::Forbidden,
             HostToolFailure::Missing(_) => Kind::NotFound,
@@ -164,11 +177,16 @@ pub(crate) async fn register(
     Body(body): Body<ToolRegistration>,
 ) -> Result<(StatusCode, Json<ToolView>), Problem> {
     app.admit()?;
-    let ToolRegistration { name, description, schema, risk, delivery: ToolDelivery::Events } = body;
+    let ToolRegistration { name, description, schema, risk, delivery, webhook } = body;
+    if delivery.is_some() == webhook.is_some() {
+        let detail = "the body needs \"delivery\": \"events\" or \"webhook\", and not both";
+        return Err(Problem::invalid(detail));
+    }
+    let webhook = webhook.map(|webhook| NewWebhook::new(webhook.url, webhook.secret));
     let roots = roots_of(&app, &principal);
-    let spec = HostToolSpec { name, description, schema, risk, roots };
+    let spec = HostToolSpec { name, description, schema, risk, webhook: None, roots };
     let tools = host_tools(&app)?;
-    let registered = blocking(move || tools.register(&principal.tenant, spec)).await??;
+    let registered = blocking(move || tools.register(&principal.tenant, spec, webhook)).await??;
     Ok((StatusCode::CREATED, Json(view(&registered))))
 }
 
@@ -226,8 +244,7 @@ pub(crate) async fn result(
     Body(CallResultBody { output, error }): Body<CallResultBody>,
 ) -> Result<StatusCode, Problem> {
     let answer = match (output, error) {
-        (Some(Value::String(output)), None) => CallAnswer::Output { output },
-        (Some(output), None) => CallAnswer::Output { output: output.to_string() },
+        (Some(output), None) => CallAnswer::output(output),
         (None, Some(error)) => CallAnswer::Error { error },
         _ => return Err(Problem::invalid("the body needs \"output\" or \"error\", and not both")),
     };

@@ -1,14 +1,22 @@
 //! Tools of the platform: who may register which, and the one result of each call.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use mock_llm::{Model, Script, call, calls, text};
 use playhouse_actors::HostTools;
+use playhouse_store::Shelf;
+use playhouse_tools::web::Door;
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::native_schema::Description;
 use crate::support::Site;
+
+fn open(shelf: Arc<dyn Shelf>, taken: HashSet<String>, folder: PathBuf) -> HostTools {
+    HostTools::open(shelf, taken, folder, Door::new(Vec::new())).unwrap()
+}
 
 /// A site that takes tools of the platform.
 pub(crate) fn site() -> Site {
@@ -18,7 +26,7 @@ pub(crate) fn site() -> Site {
                 options.tools.iter().map(|tool| tool.spec().name.clone()).collect();
             taken.insert("save_prd".to_owned());
             let shelf = options.store.shelf.clone();
-            options.host_tools = Some(HostTools::open(shelf, taken).unwrap());
+            options.host_tools = Some(open(shelf, taken, options.outputs.with_file_name("host-tools")));
         },
         ..Site::new()
     }
@@ -43,6 +51,18 @@ fn with(key: &str, value: Value) -> Value {
 fn asks(steps: Vec<mock_llm::Step>) -> Script {
     let model = steps.into_iter().fold(Model::new(), Model::step);
     Script::new().model("m", model.step(text("Done.")))
+}
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+fn webhook(url: &str, secret: &str) -> Value {
+    json!({"url": url, "secret": secret})
+}
+
+fn sent(url: &str, secret: &str) -> Value {
+    let mut body = with("webhook", webhook(url, secret));
+    body.as_object_mut().unwrap().remove("delivery");
+    body
 }
 
 async fn names(client: &Client) -> Vec<String> {
@@ -80,10 +100,20 @@ async fn what_cannot_be_a_tool_is_refused_and_says_why() {
         (with("schema", json!({"$ref": "https://example.org/s.json", "type": "object"})), "`schema`"),
         (with("risk", json!("none")), "unknown variant"),
         (with("delivery", json!("pigeon")), "unknown variant"),
+        (with("delivery", Value::Null), "and not both"),
+        (with("webhook", webhook("https://example.org/hook", SECRET)), "and not both"),
+        (sent("http://example.org/hook", SECRET), "must begin with https://"),
+        (sent("ftp://example.org/hook", SECRET), "must begin with https://"),
+        (sent("hook", SECRET), "is no address"),
+        (sent("https://127.0.0.1/hook", SECRET), "refused"),
+        (sent("https://169.254.169.254/hook", SECRET), "refused"),
+        (sent("https://me:it@example.org/hook", SECRET), "password"),
+        (sent("https://example.org/hook", "hunter2hunter2hunter2"), "`webhook.secret`"),
         (with("wait", json!(1)), "unknown field"),
     ] {
         let why = client.post("/v1/tools", body).await.refused(400, "invalid");
         assert!(why.contains(says), "{says}: {why}");
+        assert!(!why.contains("hunter2") && !why.contains(SECRET), "{why}");
     }
     client.post("/v1/tools", with("schema", deep)).await.refused(400, "invalid");
     assert_eq!(names(&client).await, ["weather_at"]);
@@ -240,10 +270,14 @@ async fn a_tool_is_there_after_a_restart_unless_the_engine_has_one_of_its_name_b
     let client = Client::of(&served, None);
     client.post("/v1/tools", weather("weather_at")).await.with(201);
     client.post("/v1/tools", weather("later")).await.with(201);
+    let made = client.post("/v1/tools", sent("https://example.org/hook", SECRET)).await.with(201);
+    assert!(!made.to_string().contains("whsec_"), "{made}");
+    let kept = site.store.shelf.scan("host-tools/").unwrap();
+    assert!(kept.iter().all(|(_, value)| !value.windows(6).any(|part| part == b"whsec_")));
     drop(served);
     let later = ["later".to_owned()].into();
-    let tools = HostTools::open(site.store.shelf.clone(), later).unwrap();
+    let tools = open(site.store.shelf.clone(), later, site.folder.path().join("host-tools"));
     let listed = tools.list("local");
-    assert_eq!(listed.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["weather_at"]);
+    assert_eq!(listed.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["other", "weather_at"]);
     tools.remove("local", "later", |_| true).unwrap();
 }

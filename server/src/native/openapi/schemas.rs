@@ -26,7 +26,7 @@ use crate::facts::{
 use crate::native::artifacts::{ArtifactView, Artifacts};
 use crate::native::facts::Models;
 use crate::native::grants::{GrantView, Grants};
-use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, Tools};
+use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, Tools, WebhookBody};
 use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
@@ -77,6 +77,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Tool", Answer, SchemaGenerator::subschema_for::<ToolView>),
     ("ToolKind", Answer, SchemaGenerator::subschema_for::<ToolKind>),
     ("ToolRegistration", Request, SchemaGenerator::subschema_for::<ToolRegistration>),
+    ("Webhook", Request, SchemaGenerator::subschema_for::<WebhookBody>),
     ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
     ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
     ("CallOffered", Answer, SchemaGenerator::subschema_for::<CallOffered>),
