@@ -1,6 +1,6 @@
 //! Host tools: tools that the platform registers and carries out, and the results of their calls.
 
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -8,12 +8,13 @@ use axum::http::StatusCode;
 use playhouse_actors::{HOST_PERMISSION, HostToolFailure, HostToolSpec, HostTools, NewWebhook};
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::record::also_null;
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::{CallAnswer, PartId, SessionId};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::extract::{Body, Ids};
+use super::extract::{Body, Ids, Search};
 #[cfg(test)]
 use super::openapi::operation::Operation;
 use crate::app::App;
@@ -148,9 +149,63 @@ pub(crate) fn listed(app: &App, principal: &Principal) -> Vec<ToolView> {
     tools
 }
 
+/// The tools that come with the engine, and the others that sessions of `principal` in a directory have.
+pub(crate) async fn listed_in(
+    app: &App,
+    principal: &Principal,
+    workspace: &FilePath,
+) -> Result<Vec<ToolView>, Problem> {
+    let mut tools = app.facts().tools();
+    let outside = app.engine().outside_tools(&principal.tenant, workspace).await?;
+    tools.extend(outside.into_iter().map(|tool| ToolView {
+        name: tool.name,
+        description: tool.description,
+        parameters: tool.parameters,
+        risk: tool.risk,
+        permission: tool.permission,
+        source: Some(match tool.origin {
+            ToolOrigin::Mcp { .. } => ToolKind::Mcp,
+            ToolOrigin::Host => ToolKind::Host,
+            ToolOrigin::Capture => ToolKind::Capture,
+        }),
+    }));
+    Ok(tools)
+}
+
+/// Which tools are listed.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToolSearch {
+    /// A directory: the tools of its sessions are listed, those of servers and capture tools as well. Absent for the tools that
+    /// come with the engine and the registered ones.
+    workspace: Option<String>,
+}
+
+#[cfg(test)]
+pub(crate) const LIST: Operation = Operation {
+    method: "get",
+    path: "/v1/tools",
+    id: "listTools",
+    summary: "The tools.",
+    ids: &[],
+    query: Some(ToolSearch::json_schema),
+    body: None,
+    answer: (200, "It worked.", Some(SchemaGenerator::subschema_for::<Tools>)),
+    problems: &[(Kind::Forbidden, "The directory lies below no root.")],
+};
+
 /// `GET /v1/tools`
-pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Json<Tools> {
-    Json(Tools { tools: listed(&app, &principal) })
+pub(crate) async fn list(
+    State(app): State<App>,
+    principal: Principal,
+    Search(search): Search<ToolSearch>,
+) -> Result<Json<Tools>, Problem> {
+    let Some(written) = search.workspace else {
+        return Ok(Json(Tools { tools: listed(&app, &principal) }));
+    };
+    let (of, who) = (app.clone(), principal.clone());
+    let workspace = blocking(move || of.admit_directory(&who, &written)).await??;
+    Ok(Json(Tools { tools: listed_in(&app, &principal, &workspace).await? }))
 }
 
 #[cfg(test)]

@@ -254,11 +254,17 @@ async fn a_key_with_roots_registers_for_sessions_below_them() {
         client.post(&format!("{session}/prompts"), json!({"text": "go"})).await.with(202);
         events.until("turn.ended").await;
         let request = site.requests().pop().unwrap().to_string();
+        let place = workspace.display();
+        let list = client.get(&format!("/v1/tools?workspace={place}")).await.with(200).to_string();
+        let ids = client.get(&format!("/experimental/tool/ids?directory={place}")).await.with(200);
         for name in ["inner", "outer"] {
+            assert_eq!(list.contains(&format!("\"{name}\"")), shown.contains(&name), "{list}");
+            assert_eq!(ids.as_array().unwrap().contains(&json!(name)), shown.contains(&name), "{ids}");
             let told = request.contains(&format!("\"name\":\"{name}\""));
             assert_eq!(told, shown.contains(&name), "{name} in {}", workspace.display());
         }
     }
+    below.get("/v1/tools?workspace=/").await.refused(403, "forbidden");
     below.delete("/v1/tools/inner").await.with(204);
     all.delete("/v1/tools/outer").await.with(204);
 }

@@ -18,6 +18,7 @@ const DESCRIBED: &[Operation] = &[
     mcp::login::BEGIN,
     mcp::login::END,
     mcp::login::FORGET,
+    host_tools::LIST,
     host_tools::REGISTER,
     host_tools::REMOVE,
     host_tools::RESULT,
