@@ -20,7 +20,7 @@ struct Place {
 }
 
 /// What the tool told the model, and what the model said then.
-pub async fn ask() -> Result<Vec<String>, Box<dyn std::error::Error>> {
+pub(crate) async fn ask() -> Result<Vec<String>, Box<dyn std::error::Error>> {
     let weather = FunctionTool::new("weather_at", "Tells the weather.", |place: Place, _| async move {
         Ok(ToolOutput::text(format!("rain in {}", place.city)))
     });
