@@ -72,6 +72,11 @@ impl CaptureSource {
         }
     }
 
+    /// The names of the native tools, and of the capture tools that there are everywhere.
+    pub(crate) fn taken(&self) -> &HashSet<String> {
+        &self.taken
+    }
+
     fn workspaces(&self) -> MutexGuard<'_, Workspaces> {
         self.workspaces.lock().unwrap_or_else(PoisonError::into_inner)
     }

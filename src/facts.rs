@@ -85,6 +85,7 @@ impl Facts for SettingsDirectory {
             parameters: tool.spec().parameters.clone(),
             risk: tool.risk(),
             permission: tool.permission().to_owned(),
+            source: None,
         };
         self.tools.iter().filter(|tool| tool.unavailable().is_none()).map(view).collect()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::{Engine, EngineOptions, McpOptions, McpServers, Resume, Stopped};
+use playhouse_actors::{Engine, EngineOptions, HostTools, McpOptions, McpServers, Resume, Stopped};
 use playhouse_llm::Credentials;
 use playhouse_protocol::upkeep::Salvaged;
 use playhouse_protocol::{CommandError, Day, Sandbox};
@@ -344,6 +344,12 @@ impl HouseBuilder {
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let captures = std::mem::take(&mut settings.captures);
         let captures = CaptureSource::new(&registry, captures, &settings.capture_examples);
+        let host_tools = HostTools::open(
+            Arc::clone(&store.shelf),
+            captures.taken().clone(),
+            folder.join("host-tools"),
+            Door::new(settings.web.allow_private.clone()),
+        )?;
         let directory = SettingsDirectory::new(settings, variables, credentials, mock, registry.clone())?;
         let directory = directory.with_summaries(summaries);
         let (directory, shelf) = (Arc::new(directory), Arc::clone(&store.shelf));
@@ -354,6 +360,7 @@ impl HouseBuilder {
         options.tools = registry;
         options.sources = vec![Arc::new(captures)];
         options.mcp = Some(mcp);
+        options.host_tools = Some(host_tools);
         options.homes = homes;
         options.hidden = hidden;
         options.user_home = user_home;

@@ -16,3 +16,4 @@ pub(crate) mod removal;
 pub(crate) mod resume;
 pub(crate) mod subscription;
 pub(crate) mod templates;
+pub(crate) mod tools;

@@ -18,6 +18,7 @@ use crate::directory::Directory;
 use crate::events::hub::Hub;
 use crate::events::telling::Pace;
 use crate::grants::Grants;
+use crate::host_tools::HostTools;
 use crate::limits::EngineLimits;
 use crate::limits::Resume;
 use crate::measure::Measures;
@@ -38,6 +39,8 @@ pub(crate) struct EngineContext {
     pub(crate) tools: ToolSources,
     /// The servers of tools (MCP), which are one of these sources.
     pub(crate) mcp: Option<McpServers>,
+    /// Tools that platforms registered, where some can be.
+    pub(crate) host_tools: Option<HostTools>,
     pub(crate) locks: Arc<PathLocks>,
     /// Commands that run in the background.
     pub(crate) processes: Processes,

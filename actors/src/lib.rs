@@ -24,6 +24,7 @@ mod conversation;
 mod directory;
 mod events;
 mod grants;
+mod host_tools;
 mod judge;
 mod limits;
 mod mailbox;
@@ -55,6 +56,7 @@ pub use api::load::Load;
 pub use api::looking::{Listed, Outlook};
 pub use api::reading::Waiting;
 pub use api::subscription::Subscription;
+pub use api::tools::OutsideTool;
 pub use bounds::{Others, Within};
 pub use directory::{
     AgentDirectory, Aside, Choice, Directory, FilledTemplate, Ground, ModelDirectory, Moderate, Profile,
@@ -63,11 +65,13 @@ pub use directory::{
 pub use events::hub::{Heard, Hub, Listener, Owner, Shout};
 pub use events::published::Published;
 pub use events::ring::Ring;
+pub use host_tools::{HostToolFailure, HostToolSpec, HostTools, MOST_HOST_TOOLS, NewWebhook};
 pub use limits::{EngineLimits, Resume, TaskLimits};
 pub use mailbox::Stopped;
 pub use metering::UsageReport;
 pub use playhouse_sandbox::process::is_of_a_command;
 pub use playhouse_tools::grep::FoundLine;
+pub use playhouse_tools::host_tool::{HOST_PERMISSION, HostToolError};
 pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};

@@ -12,7 +12,9 @@ use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::question::QuestionAnswer;
-use playhouse_protocol::{CommandError, Entry, HandedOver, MessageId, ModelRef, Record, Seq, SessionId};
+use playhouse_protocol::{
+    CallAnswer, CommandError, Entry, HandedOver, MessageId, ModelRef, Record, Seq, SessionId,
+};
 use playhouse_sandbox::BackgroundCommand;
 use playhouse_session::{Effect, Input, Machine, Session, Stamp, StepPhase, Ticket};
 use playhouse_store::StoreError;
@@ -120,6 +122,8 @@ pub(crate) struct SessionState {
     calls: HashMap<PartId, LiveCall>,
     /// Calls that wait for an answer of the people behind the session.
     asking: HashMap<PartId, oneshot::Sender<QuestionAnswer>>,
+    /// Calls that wait for their result from the platform.
+    offering: HashMap<PartId, oneshot::Sender<CallAnswer>>,
     /// Held while requests for consent are open, so that grants of others are told.
     waiting: Option<WaitingGuard>,
     /// Requests for consent were asked or settled, or the rules changed, by the input under way.
@@ -210,6 +214,7 @@ impl Actor for SessionActor {
             asides: Vec::new(),
             calls: HashMap::new(),
             asking: HashMap::new(),
+            offering: HashMap::new(),
             waiting: None,
             consents_changed: asks_ahead,
             todos,
@@ -322,6 +327,7 @@ impl SessionState {
             self.tickets.shrink_to_fit();
             self.calls.shrink_to_fit();
             self.asking.shrink_to_fit();
+            self.offering.shrink_to_fit();
         }
     }
 
@@ -484,6 +490,7 @@ impl SessionState {
     /// Stops a call's actor, whose report has come.
     fn dismiss(&mut self, call: PartId) {
         self.asking.remove(&call);
+        self.offering.remove(&call);
         if let Some(LiveCall { carrier: Carrier::Actor(actor), .. }) = self.calls.remove(&call) {
             actor.stop(None);
         }

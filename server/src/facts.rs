@@ -102,6 +102,21 @@ pub struct ToolView {
     pub risk: Risk,
     /// What rules call it.
     pub permission: String,
+    /// Where it comes from; absent for tools that come with the engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<ToolKind>,
+}
+
+/// Where a tool comes from that does not come with the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolKind {
+    /// A server of the Model Context Protocol.
+    Mcp,
+    /// The platform, which registered it.
+    Host,
+    /// A capture tool.
+    Capture,
 }
 
 /// A model, as clients may know it.

@@ -37,7 +37,7 @@ mod wire;
 pub use app::App;
 pub use facts::{
     AgentFacts, AgentList, AgentMode, AgentOrigin, Facts, Found, ModelView, ProviderView, RefusedAgent,
-    ToolView,
+    ToolKind, ToolView,
 };
 pub use hyper::Method;
 pub use keys::{Key, KeyError, Keys};

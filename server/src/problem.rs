@@ -68,6 +68,8 @@ kinds! {
     Busy = "busy", CONFLICT, "The session is busy";
     /// The id of a prompt is that of another one.
     Repeated = "repeated", CONFLICT, "Sent before with other content";
+    /// There is something of this name.
+    Taken = "taken", CONFLICT, "The name is taken";
     /// The request was settled before.
     Settled = "settled", CONFLICT, "Settled already";
     /// The body is larger than the server takes, or than the storage that its tenant has left.
@@ -185,8 +187,11 @@ impl From<CommandError> for Problem {
             | CommandError::NotFoundSince { .. }
             | CommandError::NoSuchTurn { .. }
             | CommandError::NoSuchConsent(_)
-            | CommandError::NoSuchQuestion(_) => Kind::NotFound,
-            CommandError::ConsentSettled { .. } | CommandError::QuestionSettled { .. } => Kind::Settled,
+            | CommandError::NoSuchQuestion(_)
+            | CommandError::NoSuchCall(_) => Kind::NotFound,
+            CommandError::ConsentSettled { .. }
+            | CommandError::QuestionSettled { .. }
+            | CommandError::CallSettled(_) => Kind::Settled,
             CommandError::Busy => Kind::Busy,
             CommandError::Repeated(_) => Kind::Repeated,
             CommandError::Parked { .. } => Kind::Parked,

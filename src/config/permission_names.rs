@@ -8,12 +8,13 @@ use playhouse_prompts::{Agent, Agents};
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_tools::Registry;
 use playhouse_tools::capture::EXAMPLES;
+use playhouse_tools::host_tool::HOST_PERMISSION;
 
 use super::document::shown;
 use super::error::ConfigError;
 
 /// Permissions that are not of one tool.
-const OTHERS: [&str; 3] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "mcp"];
+const OTHERS: [&str; 4] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "mcp", HOST_PERMISSION];
 
 /// Where the name of a permission stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

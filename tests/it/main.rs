@@ -22,10 +22,12 @@ mod embed;
 mod engine;
 #[cfg(target_os = "linux")]
 mod escape;
+mod examples;
 mod facts;
 mod folders;
 mod full_disk;
 mod going_on;
+mod host_tools;
 mod interrupt;
 mod killed;
 mod lifecycle;

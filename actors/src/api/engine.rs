@@ -24,6 +24,7 @@ use crate::context::EngineContext;
 use crate::directory::Directory;
 use crate::events::hub::Hub;
 use crate::grants::{self, START, want_start};
+use crate::host_tools::HostTools;
 use crate::limits::EngineLimits;
 use crate::limits::Resume;
 use crate::mailbox::{Stopped, SupervisorMessage, ask};
@@ -45,6 +46,8 @@ pub struct EngineOptions {
     pub sources: Vec<Arc<dyn ToolSource>>,
     /// Servers of tools (MCP): one more source.
     pub mcp: Option<McpServers>,
+    /// Tools that platforms register: one more source. `None` if none can be registered.
+    pub host_tools: Option<HostTools>,
     /// Folder in which long outputs are kept, one folder per session.
     pub outputs: PathBuf,
     /// Folder in which each tenant's programs have a HOME per workspace. Made when it is needed.
@@ -72,6 +75,7 @@ impl EngineOptions {
             tools: Registry::native(),
             sources: Vec::new(),
             mcp: None,
+            host_tools: None,
             homes: outputs.with_file_name("homes"),
             outputs,
             hidden: Vec::new(),
@@ -157,6 +161,11 @@ impl Engine {
     /// The servers of tools (MCP), where there are some.
     pub fn mcp(&self) -> Option<&McpServers> {
         self.shared.mcp.as_ref()
+    }
+
+    /// The tools that platforms registered, where some can be.
+    pub fn host_tools(&self) -> Option<&HostTools> {
+        self.shared.host_tools.as_ref()
     }
 
     /// Starts a server of tools for sessions of `tenant` in `workspace`, or tries again one that failed. It is nobody's then, and

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
-    Accepted, Command, CommandError, ConsentAnswer, ConsentId, EventBody, MessageId, ModelRef, Prompt,
-    QuestionId, Record, Reply, Seq, SessionId, ShellCommand, Timestamp,
+    Accepted, CallAnswer, Command, CommandError, ConsentAnswer, ConsentId, EventBody, MessageId, ModelRef,
+    PartId, Prompt, QuestionId, Record, Reply, Seq, SessionId, ShellCommand, Timestamp,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
@@ -244,6 +244,17 @@ impl SessionHandle {
         answers: Option<Vec<Vec<String>>>,
     ) -> Result<(), CommandError> {
         match self.command(Command::AnswerQuestion { question, answers }).await? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives the result of a call that was offered to the platform. On return it is durable.
+    ///
+    /// # Errors
+    /// There is no such call, it takes no result from outside, or it has one.
+    pub async fn answer_call(&self, call: PartId, answer: CallAnswer) -> Result<(), CommandError> {
+        match self.command(Command::AnswerCall { call, answer }).await? {
             Reply::Done => Ok(()),
             other => Err(unexpected(&other)),
         }

@@ -1,6 +1,7 @@
 //! What a session does for its running calls.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -10,7 +11,7 @@ use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
-use playhouse_protocol::{Delegate, HandedOver, Mandate};
+use playhouse_protocol::{CallAnswer, Delegate, HandedOver, Mandate, SessionId};
 use playhouse_tools::{Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
@@ -42,6 +43,8 @@ impl TodoList {
 /// The host of one call.
 pub(crate) struct SessionHost {
     pub(crate) call: PartId,
+    /// The session.
+    pub(crate) session_id: SessionId,
     /// Whose model made it; `None` for a person who typed it.
     pub(crate) agent: Option<String>,
     /// The tools that are turned off for the turn.
@@ -202,6 +205,20 @@ impl Host for SessionHost {
             // A session that is gone asks again when it comes back.
             drop(self.session.send_message(SessionMessage::Ask(self.call, questions, answer)));
             answered.await.unwrap_or(QuestionAnswer::Withdrawn)
+        }
+        .boxed()
+    }
+
+    fn place(&self) -> Option<(SessionId, PartId)> {
+        Some((self.session_id, self.call))
+    }
+
+    fn offer(&self, wait: Duration) -> BoxFuture<'_, Option<CallAnswer>> {
+        async move {
+            let (result, given) = oneshot::channel();
+            // A session that is gone offers it again when it comes back.
+            drop(self.session.send_message(SessionMessage::Offer(self.call, wait, result)));
+            given.await.ok()
         }
         .boxed()
     }

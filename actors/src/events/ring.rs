@@ -437,6 +437,10 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
             })
             .sum(),
         Record::CallSettled { result, .. } => result.output.len() + 512,
+        Record::CallOffered(offered) => input_bytes(&offered.input) + 256,
+        Record::CallAnswered { answer: playhouse_protocol::CallAnswer::Output { output }, .. } => {
+            output.len() + 256
+        }
         Record::ConsentAsked(asked) => asked.preview.len() + asked.wants.len() * 256 + 512,
         Record::PromptAdmitted(prompt) => {
             let system = prompt.system.as_ref().map_or(0, String::len);

@@ -1,8 +1,10 @@
 //! What a session's actor is told.
 
+use std::time::Duration;
+
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::question::{Question, QuestionAnswer};
-use playhouse_protocol::{Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq};
+use playhouse_protocol::{CallAnswer, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq};
 use playhouse_session::{AttemptReport, CallReport, Deadline, PreparedCall, SystemMade, Ticket};
 use playhouse_store::StoreError;
 use ractor::RpcReplyPort;
@@ -37,6 +39,8 @@ pub(crate) enum SessionMessage {
     Prepared(PartId, Box<Result<PreparedCall, CallReport>>),
     /// From a running call: it asks, and waits for the answer.
     Ask(PartId, Vec<Question>, oneshot::Sender<QuestionAnswer>),
+    /// From a running call: it is offered to the platform for so long, and waits for the result.
+    Offer(PartId, Duration, oneshot::Sender<CallAnswer>),
     /// From a call actor: how the call ended.
     Call(PartId, Box<CallReport>),
     /// A time limit passed.
@@ -82,7 +86,10 @@ impl SessionMessage {
         match self {
             Self::Command(command, _) => match **command {
                 Command::Prompt(_) | Command::Shell(_) => true,
-                Command::Answer { .. } | Command::AnswerQuestion { .. } | Command::Compact { .. } => waits,
+                Command::Answer { .. }
+                | Command::AnswerQuestion { .. }
+                | Command::AnswerCall { .. }
+                | Command::Compact { .. } => waits,
                 _ => false,
             },
             Self::Attached(..) | Self::Place(_) => true,
@@ -118,6 +125,7 @@ impl SessionMessage {
             Self::SystemMade(_) => "system-made",
             Self::Prepared(..) => "prepared",
             Self::Ask(..) => "ask",
+            Self::Offer(..) => "offer",
             Self::Call(..) => "call",
             Self::Deadline(_) => "deadline",
             Self::Write => "write",

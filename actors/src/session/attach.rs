@@ -68,6 +68,7 @@ impl SessionState {
             }
         };
         let host = Arc::new(SessionHost {
+            session_id: self.id,
             call: self.ids.next(),
             agent: Some(agent),
             tools: ToolSwitches::new(),

@@ -71,6 +71,9 @@ impl SessionState {
             Command::AnswerQuestion { question, answers } => {
                 return Some(Input::AnswerQuestion(self.ticket(port), question, answers));
             }
+            Command::AnswerCall { call, answer } => {
+                return Some(Input::AnswerCall(self.ticket(port), call, answer));
+            }
             Command::Change(changed) => match self.check_change(&changed) {
                 Ok(()) => return Some(Input::Change(self.ticket(port), changed)),
                 Err(error) => Err(error),

@@ -66,6 +66,11 @@ impl SessionState {
                     drop(asking.send(answer));
                 }
             }
+            Effect::TellResult(call, answer) => {
+                if let Some(offering) = self.offering.remove(&call) {
+                    drop(offering.send(answer));
+                }
+            }
             Effect::CancelAttempt(attempt) => self.cancel_attempt(myself, attempt)?,
             Effect::CancelCall(call) => self.cancel_call(myself, call)?,
             Effect::KillAttempt(attempt) => {
@@ -82,6 +87,7 @@ impl SessionState {
             Effect::KillCall(call) => {
                 self.gated.retain(|(_, gated)| !executes(gated, call));
                 self.asking.remove(&call);
+                self.offering.remove(&call);
                 if let Some(live) = self.calls.remove(&call) {
                     live.cancel.cancel();
                     if let Carrier::Actor(actor) = live.carrier {
@@ -288,6 +294,7 @@ impl SessionState {
         let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
         let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
         let host = Arc::new(SessionHost {
+            session_id: self.id,
             call,
             agent,
             tools: turn.map(|turn| turn.tools.clone()).unwrap_or_default(),

@@ -75,6 +75,13 @@ impl SessionState {
                 self.asking.insert(call, answer);
                 Input::Ask(call, questions)
             }
+            SessionMessage::Offer(call, wait, result) => {
+                if !self.calls.contains_key(&call) {
+                    return Ok(());
+                }
+                self.offering.insert(call, result);
+                Input::Offer(call, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+            }
             SessionMessage::Call(call, report) => {
                 self.dismiss(call);
                 Input::Call(call, *report)
@@ -160,6 +167,7 @@ impl SessionState {
         let Some(call) = crashed else { return Ok(()) };
         self.calls.remove(&call);
         self.asking.remove(&call);
+        self.offering.remove(&call);
         let report = crashed_with(why);
         // The machine ignores the report that does not fit the phase of the call.
         self.feed(myself, Input::Prepared(call, Err(report.clone()))).await?;

@@ -44,7 +44,7 @@ pub use entry::{
 pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
 pub use oauth::{
     Authorizer, Begun, GrantType, LoginError, Loopback, Need, OAuth, OAuthClient, Redirected, Token, Vault,
-    Visitor,
+    VaultFile, Visitor,
 };
 pub use resource::{McpResource, ResourceServer};
 pub use result::CallResult;

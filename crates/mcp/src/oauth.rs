@@ -25,4 +25,4 @@ pub(crate) use authorizer::{Refused, wants_scopes};
 pub use login::{Begun, LoginError};
 pub use loopback::{Loopback, Redirected};
 pub use settings::{GrantType, OAuth, OAuthClient};
-pub use vault::Vault;
+pub use vault::{Vault, VaultFile};

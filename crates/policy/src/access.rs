@@ -98,6 +98,8 @@ pub enum Access {
         /// The tool's name there.
         tool: String,
     },
+    /// A tool that the platform registered, by its name.
+    HostTool(String),
 }
 
 impl AccessKind {
@@ -211,9 +213,9 @@ pub fn wants(permission: &str, risk: Risk, accesses: &[Access]) -> Result<Vec<Wa
                 own = true;
                 push(&mut wants, Want::new(permission, query, risk).always(["*"]));
             }
-            Access::Agent(agent) => {
+            Access::Agent(name) | Access::HostTool(name) => {
                 own = true;
-                push(&mut wants, Want::new(permission, agent, risk).always(literal(agent.clone())));
+                push(&mut wants, Want::new(permission, name, risk).always(literal(name.clone())));
             }
             Access::Tool { server, tool } => {
                 own = true;

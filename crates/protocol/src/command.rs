@@ -11,6 +11,7 @@ use crate::error::ErrorInfo;
 use crate::id::{ConsentId, IdError, MessageId, PartId, QuestionId, SessionId};
 use crate::message::{Attachment, Message, TextMarks, ToolSwitches};
 use crate::model::ModelRef;
+use crate::offer::CallAnswer;
 use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::record::{Seq, SessionChanged};
@@ -280,6 +281,13 @@ pub enum Command {
         /// say that nobody will answer.
         answers: Option<Vec<Vec<String>>>,
     },
+    /// Give the result of a call that was offered to the platform. Answered with [`Reply::Done`] when it is durable.
+    AnswerCall {
+        /// The call.
+        call: PartId,
+        /// The result.
+        answer: CallAnswer,
+    },
     /// Change title, agent, model, rules or what clients keep with the session. Answered with [`Reply::Done`] when it is durable.
     Change(SessionChanged),
     /// Let a summary stand for the conversation so far, where models are concerned, if the session is idle; else it is refused
@@ -459,6 +467,12 @@ pub enum CommandError {
         /// By what.
         answer: QuestionAnswer,
     },
+    /// The session has no such call.
+    #[error("there is no call {0} in this session")]
+    NoSuchCall(PartId),
+    /// The call has its result already.
+    #[error("call {0} has its result already: its first result, its deadline or an abort settled it")]
+    CallSettled(PartId),
     /// The store failed; the text says so.
     #[error("{0}")]
     Store(String),

@@ -395,7 +395,7 @@ pub struct CallPart {
 }
 
 /// The arguments of a call.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallInput {
     /// A JSON object, key order kept.

@@ -24,6 +24,7 @@ use crate::message::{
     CallInput, CallResult, Changed, CompactionKind, FinishReason, Part, PromptKind, ToolSwitches, UserMessage,
 };
 use crate::model::ModelRef;
+use crate::offer::{CallAnswer, CallOffered};
 use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
@@ -150,6 +151,17 @@ pub enum Record {
     /// A call is about to run.
     #[serde(rename = "call.intended")]
     CallIntended(CallIntended),
+    /// A running call waits for its result from the platform.
+    #[serde(rename = "call.offered")]
+    CallOffered(CallOffered),
+    /// The platform gave the result, or did not in time. What the model reads of it comes with the call's own result.
+    #[serde(rename = "call.answered")]
+    CallAnswered {
+        /// The call.
+        call: PartId,
+        /// The result.
+        answer: CallAnswer,
+    },
     /// A call has its result.
     #[serde(rename = "call.settled")]
     CallSettled {
@@ -219,6 +231,8 @@ impl Record {
             Self::TodosChanged { .. } => "todos.changed",
             Self::ArtifactCaptured(_) => "artifact.captured",
             Self::CallIntended(_) => "call.intended",
+            Self::CallOffered(_) => "call.offered",
+            Self::CallAnswered { .. } => "call.answered",
             Self::CallSettled { .. } => "call.settled",
             Self::ContextCleared(_) => "context.cleared",
             Self::ContextCompacted(_) => "context.compacted",

@@ -235,6 +235,8 @@ impl SessionSummary {
             | Record::TodosChanged { .. }
             | Record::ArtifactCaptured(_)
             | Record::CallIntended(_)
+            | Record::CallOffered(_)
+            | Record::CallAnswered { .. }
             | Record::CallSettled { .. }
             | Record::ContextCleared(_)
             | Record::ContextCompacted(_)

@@ -16,7 +16,7 @@ use playhouse_protocol::record::{
 };
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
-use playhouse_protocol::{CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
+use playhouse_protocol::{CallAnswer, CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
 use serde_json::{Map, Value};
 
 use crate::context::Fit;
@@ -242,6 +242,11 @@ pub enum Deadline {
         /// The request.
         question: QuestionId,
     },
+    /// The platform gave no result of a call in time.
+    Offer {
+        /// The call.
+        call: PartId,
+    },
 }
 
 /// Something that happened.
@@ -265,6 +270,8 @@ pub enum Input {
     WithdrawAhead(ConsentId),
     /// Answers to a request with questions; none when nobody will answer.
     AnswerQuestion(Ticket, QuestionId, Option<Vec<Vec<String>>>),
+    /// The result of a call that was offered to the platform.
+    AnswerCall(Ticket, PartId, CallAnswer),
     /// Change title, agent, model, rules or what clients keep with the session.
     Change(Ticket, SessionChanged),
     /// Let a summary stand for the conversation so far, written by this model, or by that of the session.
@@ -284,6 +291,8 @@ pub enum Input {
     Prepared(PartId, Result<PreparedCall, CallReport>),
     /// A running call asks the people behind the session.
     Ask(PartId, Vec<Question>),
+    /// A running call is offered to the platform, which has so many milliseconds for its result.
+    Offer(PartId, u64),
     /// A call ended.
     Call(PartId, CallReport),
     /// A deadline passed.
@@ -401,6 +410,8 @@ pub enum Effect {
     },
     /// Tell a running call how its request with questions ended.
     TellAnswer(PartId, QuestionAnswer),
+    /// Tell a running call what the platform said.
+    TellResult(PartId, CallAnswer),
     /// End an attempt; it reports what it has.
     CancelAttempt(AttemptId),
     /// End a call; it reports what it has.
@@ -436,6 +447,7 @@ impl Effect {
             Self::Append(_)
             | Self::Prepare { .. }
             | Self::TellAnswer(..)
+            | Self::TellResult(..)
             | Self::CancelAttempt(_)
             | Self::CancelCall(_)
             | Self::KillAttempt(_)

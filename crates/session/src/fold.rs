@@ -17,7 +17,9 @@ use playhouse_protocol::question::{Question, QuestionAnswer, QuestionAsked, Todo
 use playhouse_protocol::record::{Effect, PromptAdmitted, Recovery};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::{PriceList, Totals};
-use playhouse_protocol::{Damage, Entry, ModelRef, Record, Seq, SessionSummary, Timestamp, WallsAllowed};
+use playhouse_protocol::{
+    CallAnswer, Damage, Entry, ModelRef, Record, Seq, SessionSummary, Timestamp, WallsAllowed,
+};
 use thiserror::Error;
 
 use crate::changes::Tally;
@@ -299,6 +301,17 @@ pub struct OpenCall {
     pub question: Option<OpenQuestion>,
     /// To whom it hands work over.
     pub delegate: Option<Delegate>,
+    /// How it is offered to the platform.
+    pub offer: Option<Box<Offer>>,
+}
+
+/// A call of the step under way that waits for its result from the platform.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// Deadline of the result.
+    pub until: Timestamp,
+    /// The result; `None` while it is awaited.
+    pub answer: Option<CallAnswer>,
 }
 
 /// A request for consent to a call of the step under way.
@@ -542,6 +555,12 @@ impl Session {
             consents.filter(|consent| consent.answer.is_none()).count(),
             questions.filter(|question| question.answer.is_none()).count(),
         )
+    }
+
+    /// Whether a call waits for its result from the platform.
+    pub fn is_offering(&self) -> bool {
+        let open = self.calls().iter().filter(|call| call.phase != CallPhase::Settled);
+        open.filter_map(|call| call.offer.as_deref()).any(|offer| offer.answer.is_none())
     }
 
     /// How a request for consent was settled; `None` when it was not, or when 256 requests were settled since.

@@ -23,6 +23,7 @@ mod calls;
 mod consents;
 mod context;
 mod forks;
+mod offers;
 mod output;
 mod prompts;
 mod questions;
@@ -226,6 +227,8 @@ impl Machine {
                 self.on_question_answered(ticket, question, answers, stamp)
             }
             Input::Ask(call, questions) => self.on_ask(call, questions, stamp),
+            Input::Offer(call, wait_ms) => self.on_offer(call, wait_ms, stamp),
+            Input::AnswerCall(ticket, call, answer) => self.on_call_answered(ticket, call, answer, stamp),
             Input::Change(ticket, changed) => self.on_change(ticket, changed, stamp),
             Input::Compact(ticket, model) => self.on_compact(ticket, model, stamp),
             Input::Delete(ticket) => {
@@ -254,6 +257,7 @@ impl Machine {
             }
             Input::Deadline(Deadline::Consent { consent }) => self.on_consent_overdue(consent, stamp),
             Input::Deadline(Deadline::Question { question }) => self.on_question_overdue(question, stamp),
+            Input::Deadline(Deadline::Offer { call }) => self.on_offer_overdue(call, stamp),
             Input::Deadline(Deadline::AbortGrace { number }) => self.on_abort_grace(number, stamp),
         }
     }
@@ -398,6 +402,7 @@ fn wants_work(input: &Input) -> bool {
         | Input::AbortTurn(..)
         | Input::Answer(..)
         | Input::AnswerQuestion(..)
+        | Input::AnswerCall(..)
         | Input::Compact(..)
         | Input::Delete(_)
         | Input::Resume => true,
@@ -406,6 +411,7 @@ fn wants_work(input: &Input) -> bool {
         | Input::AskAhead(_)
         | Input::WithdrawAhead(_)
         | Input::Ask(..)
+        | Input::Offer(..)
         | Input::Attempt(..)
         | Input::SystemMade(_)
         | Input::Prepared(..)

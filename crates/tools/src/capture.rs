@@ -14,6 +14,7 @@ use playhouse_protocol::tool::ToolOrigin;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::host_tool::HOST_PERMISSION;
 use crate::registry::is_allowed_name;
 use crate::schema::{CheckedSchema, NoSchema};
 use crate::source::MCP_PREFIX;
@@ -22,7 +23,7 @@ use crate::tool::{Artifact, CallContext, Plan, Prepared, Risk, Tool, ToolError, 
 pub use examples::{EXAMPLES, example};
 
 /// Permissions that are those of no tool of this name.
-const RESERVED: [&str; 4] = ["mcp", "external_directory", "doom_loop", "edit"];
+const RESERVED: [&str; 5] = ["mcp", HOST_PERMISSION, "external_directory", "doom_loop", "edit"];
 /// The longest description, in bytes.
 pub const LONGEST_DESCRIPTION: usize = 8 * 1024;
 /// The member of arguments that holds a value that is no object.
@@ -145,8 +146,17 @@ fn is_of_objects(schema: &Value) -> bool {
     }
 }
 
+/// What people are shown of arguments.
+pub(crate) fn preview(value: &Value) -> String {
+    let mut preview = serde_json::to_string_pretty(value).unwrap_or_default();
+    let mut ends = (0..=LONGEST_PREVIEW.min(preview.len())).rev();
+    let end = ends.find(|end| preview.is_char_boundary(*end)).unwrap_or_default();
+    preview.truncate(end);
+    preview
+}
+
 /// A schema of objects as models are shown it.
-fn shown(schema: &Value) -> Value {
+pub(crate) fn shown(schema: &Value) -> Value {
     let mut shown = schema.clone();
     if let Value::Object(members) = &mut shown {
         members.remove("$schema");
@@ -197,16 +207,12 @@ impl Tool for CaptureTool {
         _: &'a CallContext,
     ) -> BoxFuture<'a, Result<Prepared, ToolError>> {
         let prepared = self.value(input).map(|value| {
-            let mut preview = serde_json::to_string_pretty(&value).unwrap_or_default();
-            let mut ends = (0..=LONGEST_PREVIEW.min(preview.len())).rev();
-            let end = ends.find(|end| preview.is_char_boundary(*end)).unwrap_or_default();
-            preview.truncate(end);
             Prepared {
                 accesses: Vec::new(),
                 effect: Effect::Session,
                 // The artifact stands in the log with the result, or does not count.
                 recovery: Recovery::Rerun,
-                preview,
+                preview: preview(&value),
                 title: self.spec.name.clone(),
                 plan: Box::new(value),
             }

@@ -1,13 +1,14 @@
 //! What the engine does for a call: other tools, the session's own state, and the people behind it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_policy::{Action, EXTERNAL_DIRECTORY, Policy, Rule, Verdict, loop_want, wants};
-use playhouse_protocol::SessionId;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::TurnOutcome;
+use playhouse_protocol::{CallAnswer, PartId, SessionId};
 
 use crate::{Prepared, Registry, Tool, ToolError};
 
@@ -59,6 +60,18 @@ pub trait Host: Send + Sync {
     /// gets the answer of the request that it had made: so a call asks the same questions once. A call asks one request at
     /// a time.
     fn ask(&self, questions: Vec<Question>) -> BoxFuture<'_, QuestionAnswer>;
+
+    /// The session and the call; `None` outside of a session.
+    fn place(&self) -> Option<(SessionId, PartId)> {
+        None
+    }
+
+    /// Offers the call to the platform, as an event of the session, and waits for its result until the deadline, `wait` from
+    /// now. Both are durable: a call that runs again after a restart of the engine is told the result that came meanwhile, or
+    /// waits on until the first deadline. `None` means that nobody can give a result. A call is offered once.
+    fn offer(&self, _wait: Duration) -> BoxFuture<'_, Option<CallAnswer>> {
+        async { None }.boxed()
+    }
 }
 
 /// Which files may be shown without asking: what all of these rules allow to be read.

@@ -78,6 +78,7 @@ mod function;
 pub mod glob;
 pub mod grep;
 mod host;
+pub mod host_tool;
 pub mod list;
 pub mod media;
 pub mod multiedit;

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;
-use crate::facts::{AgentList, Found, ProviderView, ToolView};
+use crate::facts::{AgentList, Found, ProviderView};
 use crate::native::extract::Search;
 use crate::native::sessions::blocking;
 use crate::principal::Principal;
@@ -36,16 +36,6 @@ pub(crate) async fn agents(
         Ok::<_, Problem>(app.facts().agents_in(&workspace))
     });
     Ok(Json(list.await??))
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Tools {
-    tools: Vec<ToolView>,
-}
-
-/// `GET /v1/tools`
-pub(crate) async fn tools(State(app): State<App>, _: Principal) -> Json<Tools> {
-    Json(Tools { tools: app.facts().tools() })
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -10,6 +10,7 @@ mod events;
 pub(crate) mod extract;
 mod facts;
 mod grants;
+pub(crate) mod host_tools;
 pub(crate) mod mcp;
 pub(crate) mod mcp_server;
 pub(crate) mod messages;
@@ -77,7 +78,10 @@ operations! {
     delete "/v1/grants/{grant}" => grants::revoke;
     get "/v1/agents" => facts::agents;
     get "/v1/commands" => templates::list;
-    get "/v1/tools" => facts::tools;
+    get "/v1/tools" => host_tools::list;
+    post "/v1/tools" => host_tools::register;
+    delete "/v1/tools/{name}" => host_tools::remove;
+    post "/v1/sessions/{session}/calls/{call}/result" => host_tools::result;
     get "/v1/models" => facts::models;
     get "/v1/openapi.json" => openapi::document;
 }

@@ -9,6 +9,7 @@ mod connections;
 mod discreet;
 mod ending;
 mod forks;
+mod host_tools;
 mod limits;
 mod looking;
 mod mcp_server;

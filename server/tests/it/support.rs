@@ -236,6 +236,7 @@ impl Facts for TestFacts {
             parameters: json!({"type": "object", "properties": {"filePath": {"type": "string"}}}),
             risk: Risk::Safe,
             permission: "read".into(),
+            source: None,
         }]
     }
 

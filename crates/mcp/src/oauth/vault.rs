@@ -1,4 +1,4 @@
-//! Sealed files in which logins are kept.
+//! Sealed files in which logins and other secrets of tenants are kept.
 //!
 //! A file is sealed with ChaCha20-Poly1305 under a key that lies in a file of its own, readable by the user of the engine only.
 //! The name of a file is sealed with it: one that is put in the place of another is refused.
@@ -41,8 +41,8 @@ impl Vault {
         Self(folder.into().into())
     }
 
-    /// The file of a tenant at the server of a hash.
-    pub(super) fn file(&self, tenant: &str, hash: &str) -> VaultFile {
+    /// The file of a tenant for what `hash` names: the hash of a server's entry, or another text.
+    pub fn file(&self, tenant: &str, hash: &str) -> VaultFile {
         let digits = |text: &str| hex(&Sha256::digest(text)).split_at(DIGITS).0.to_owned();
         VaultFile { vault: self.clone(), name: format!("{}-{}", digits(tenant), digits(hash)) }
     }
@@ -79,7 +79,7 @@ impl Vault {
 
 /// A sealed file.
 #[derive(Clone, Debug)]
-pub(super) struct VaultFile {
+pub struct VaultFile {
     vault: Vault,
     name: String,
 }
@@ -102,10 +102,14 @@ impl VaultFile {
     }
 
     /// What is kept; `None` if there is nothing.
-    pub(super) fn load(&self) -> io::Result<Option<Vec<u8>>> {
+    ///
+    /// # Errors
+    /// It cannot be read or opened.
+    pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
         let path = self.path();
         let Some(sealed) = read(&path)? else { return Ok(None) };
-        let refused = |why: &str| wrong(format!("{} {why}; log in again", path.display()));
+        let refused =
+            |why: &str| wrong(format!("{} {why}; log in again, or register it again", path.display()));
         let key = self.vault.key(false)?.ok_or_else(|| refused("cannot be opened: its key is gone"))?;
         let rest = sealed.strip_prefix(MAGIC).ok_or_else(|| refused("has another format"))?;
         let (nonce, sealed) = rest.split_at_checked(NONCE_LEN).ok_or_else(|| refused("is cut off"))?;
@@ -118,7 +122,10 @@ impl VaultFile {
     }
 
     /// Keeps something in place of what was there, whole or not at all.
-    pub(super) fn save(&self, content: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// It cannot be sealed or written.
+    pub fn save(&self, content: &[u8]) -> io::Result<()> {
         folder(&self.vault.0)?;
         let key = self.vault.key(true)?.ok_or_else(|| io::Error::other("there is no key"))?;
         let mut nonce = [0; NONCE_LEN];
@@ -159,7 +166,10 @@ impl VaultFile {
     }
 
     /// Removes what is kept, which there may not be.
-    pub(super) fn remove(&self) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// It is there, and cannot be removed.
+    pub fn remove(&self) -> io::Result<bool> {
         match fs_err::remove_file(self.path()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

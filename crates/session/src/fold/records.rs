@@ -15,12 +15,12 @@ use playhouse_protocol::record::{
     PromptAdmitted, StepFinished, StepPart, SystemSettled, ToolsSettled,
 };
 use playhouse_protocol::usage::{Quality, Tokens, Totals};
-use playhouse_protocol::{Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
+use playhouse_protocol::{CallAnswer, Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
 
 use super::size::{answer_bytes, user_bytes};
 use super::{
-    CallPhase, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, Pricing, QueuedPrompt, REMEMBERED, Session,
-    SettledRequest, ShownTools, Step, StepPhase, Turn, rules_in_prompt,
+    CallPhase, Offer, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, Pricing, QueuedPrompt, REMEMBERED,
+    Session, SettledRequest, ShownTools, Step, StepPhase, Turn, rules_in_prompt,
 };
 
 /// Number of requests for consent that are about no call, of which a session knows.
@@ -49,6 +49,8 @@ impl Session {
             Record::ConsentAsked(asked) => self.consent_asked(asked.clone()),
             Record::ConsentSettled { consent, answer } => self.consent_settled(*consent, answer),
             Record::QuestionAsked(asked) => self.question_asked(asked),
+            Record::CallOffered(offered) => self.call_offered(offered.call, offered.until),
+            Record::CallAnswered { call, answer } => self.call_answered(*call, answer),
             Record::QuestionSettled { question, answer } => self.question_settled(*question, answer),
             Record::SystemSettled(settled) => self.system_settled(settled, entry.seq),
             Record::ToolsSettled(settled) => {
@@ -411,6 +413,7 @@ impl Session {
                         consent: None,
                         question: None,
                         delegate: None,
+                        offer: None,
                     });
                     let mut part = proposed.swap_remove(place);
                     if let Part::Call(call) = &mut part {
@@ -499,6 +502,23 @@ impl Session {
         let open = asking.find(|open| open.id == question && open.answer.is_none());
         open.ok_or("no call waits for it")?.answer = Some(answer.clone());
         self.remember(SettledRequest::Question(question, answer.clone()));
+        Ok(())
+    }
+
+    fn call_offered(&mut self, call: PartId, until: Timestamp) -> Result<(), String> {
+        let open = self.open_call(call)?;
+        if !matches!(open.phase, CallPhase::Intended { .. }) || open.offer.is_some() {
+            return Err(format!("call {call} does not run, or was offered before"));
+        }
+        open.offer = Some(Box::new(Offer { until, answer: None }));
+        Ok(())
+    }
+
+    fn call_answered(&mut self, call: PartId, answer: &CallAnswer) -> Result<(), String> {
+        let open = self.open_call(call)?;
+        let waits = open.phase != CallPhase::Settled;
+        let offer = open.offer.as_mut().filter(|offer| waits && offer.answer.is_none());
+        offer.ok_or_else(|| format!("call {call} waits for no result"))?.answer = Some(answer.clone());
         Ok(())
     }
 

@@ -22,7 +22,10 @@ impl Machine {
     /// need be written that nobody waits for.
     pub fn more_follows(&self) -> bool {
         let ends = self.live.abort.is_some() || self.live.delete.is_some();
-        !ends && !self.live.calls.is_empty() && self.session.open_requests() == (0, 0)
+        !ends
+            && !self.live.calls.is_empty()
+            && self.session.open_requests() == (0, 0)
+            && !self.session.is_offering()
     }
 
     /// Starts every call whose time has come. True while a call has no result.

@@ -13,6 +13,7 @@ use playhouse_protocol::record::{
     AttemptEnded, Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart,
 };
 use playhouse_protocol::summary::UNTITLED;
+use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
 use playhouse_session::{
@@ -47,6 +48,10 @@ impl Facts for TestFacts {
 
     fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {
         100
+    }
+
+    fn origin(&self, tool: &str, _: &CallInput) -> Option<ToolOrigin> {
+        (tool == "weather").then_some(ToolOrigin::Host)
     }
 
     fn catalogue(&self, _: &ModelRef) -> Option<String> {
@@ -452,6 +457,7 @@ impl Harness {
             Effect::TellAnswer(call, answer) => {
                 format!("tell {} {}", self.name(call.as_str()), answer_word(answer))
             }
+            Effect::TellResult(call, answer) => format!("tell {} {answer}", self.name(call.as_str())),
             Effect::CancelAttempt(_) => "cancel attempt".into(),
             Effect::CancelCall(call) => format!("cancel {}", self.name(call.as_str())),
             Effect::KillAttempt(_) => "kill attempt".into(),
@@ -488,6 +494,8 @@ impl Harness {
             Record::StepFinished(finished) => format!("{:?}", finished.finish).to_lowercase(),
             Record::CallProposed(proposed) => proposed.tool.clone(),
             Record::CallIntended(intended) => self.name(intended.call.as_str()),
+            Record::CallOffered(offered) => self.name(offered.call.as_str()),
+            Record::CallAnswered { call, .. } => self.name(call.as_str()),
             Record::CallSettled { call, result } => {
                 format!("{} {:?}", self.name(call.as_str()), result.outcome).to_lowercase()
             }

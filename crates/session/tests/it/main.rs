@@ -9,6 +9,7 @@ mod consents;
 mod forks;
 mod harness;
 mod loops;
+mod offers;
 mod prompts;
 mod refusals;
 mod room;

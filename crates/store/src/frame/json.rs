@@ -10,7 +10,7 @@ use super::FrameError;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 24] = [
+const KINDS: [(&str, u16); 26] = [
     ("session.created", 1),
     ("session.changed", 1),
     ("session.forked", 1),
@@ -29,6 +29,8 @@ const KINDS: [(&str, u16); 24] = [
     ("todos.changed", 1),
     ("artifact.captured", 1),
     ("call.intended", 1),
+    ("call.offered", 1),
+    ("call.answered", 1),
     ("call.settled", 1),
     ("context.cleared", 1),
     ("context.compacted", 1),

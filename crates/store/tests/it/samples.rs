@@ -5,10 +5,9 @@ use std::sync::mpsc::sync_channel;
 use playhouse_protocol::consent::{Action, PermissionRule, Risk, Want};
 use playhouse_protocol::id::{AttemptId, ConsentId, PartId, QuestionId};
 use playhouse_protocol::ledger::{Purpose, Tier};
-use playhouse_protocol::message::CompactionKind;
 use playhouse_protocol::message::{
-    Attachment, BlobRef, CallInput, CallOutcome, CallResult, Changed, FinishReason, Part, PromptKind,
-    TextMarks, ToolSwitches,
+    Attachment, BlobRef, CallInput, CallOutcome, CallResult, Changed, CompactionKind, FinishReason, Part,
+    PromptKind, TextMarks, ToolSwitches,
 };
 use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
@@ -22,7 +21,8 @@ use playhouse_protocol::record::{
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
 use playhouse_protocol::{
-    Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId, SessionSummary, Timestamp,
+    CallAnswer, CallOffered, Entry, ErrorCode, ErrorInfo, MessageId, ModelRef, Record, Seq, SessionId,
+    SessionSummary, Timestamp,
 };
 use playhouse_store::{Append, Backend, Store, StoreError, StoreOptions};
 use serde_json::{Map, Value, json};
@@ -363,6 +363,8 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
 /// One record of every kind, with most of its fields in use. What is here is what the golden files hold: a change of
 /// these is a change of version 1, which must stay readable.
 pub(crate) fn one_of_each_kind() -> Vec<Record> {
+    let (status, priority) = (TodoStatus::InProgress, TodoPriority::Medium);
+    let todo = Todo { content: "look at \u{1f3ad}".to_owned(), status, priority };
     let attachment =
         Attachment::new("image/png", "screen.png", BlobRef { hash: "ab".repeat(32), size: 70_000 });
     let Value::Object(input) =
@@ -528,13 +530,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             question: question(13),
             answer: QuestionAnswer::Answered { answers: vec![vec!["Both".to_owned()], Vec::new()] },
         },
-        Record::TodosChanged {
-            todos: vec![Todo {
-                content: "look at \u{1f3ad}".to_owned(),
-                status: TodoStatus::InProgress,
-                priority: TodoPriority::Medium,
-            }],
-        },
+        Record::TodosChanged { todos: vec![todo] },
         Record::ArtifactCaptured(ArtifactCaptured {
             call: part(11),
             name: "save_note".to_owned(),
@@ -548,6 +544,13 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             recovery: Recovery::Interrupt,
             delegate: None,
         }),
+        Record::CallOffered(CallOffered {
+            call: part(11),
+            tool: "weather_at".to_owned(),
+            input: CallInput::from_model(r#"{"city": "Oslo"}"#),
+            until: Timestamp::from_millis(1_795_293_479_000),
+        }),
+        Record::CallAnswered { call: part(11), answer: CallAnswer::Error { error: "\u{1f3ad}".to_owned() } },
         Record::CallSettled {
             call: part(11),
             result: CallResult {

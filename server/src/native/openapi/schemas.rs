@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use playhouse_protocol::consent::{Action, Risk};
-use playhouse_protocol::message::Changed;
+use playhouse_protocol::message::{CallInput, Changed};
 use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
@@ -11,7 +11,8 @@ use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
-    ConsentId, Damage, MessageId, ModelRef, PartId, PermissionRule, QuestionId, SessionId, Timestamp,
+    CallAnswer, CallOffered, ConsentId, Damage, MessageId, ModelRef, PartId, PermissionRule, QuestionId,
+    SessionId, Timestamp,
 };
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -20,11 +21,12 @@ use serde_json::{Map, Value, json};
 use super::operation::SchemaOf;
 use crate::facts::{
     AgentFacts, AgentList, AgentMode, AgentOrigin, Found, ModelView, PriceListView, ProviderView,
-    RefusedAgent, ToolView,
+    RefusedAgent, ToolKind, ToolView,
 };
 use crate::native::artifacts::{ArtifactView, Artifacts};
-use crate::native::facts::{Models, Tools};
+use crate::native::facts::Models;
 use crate::native::grants::{GrantView, Grants};
+use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, Tools, WebhookBody};
 use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
@@ -73,6 +75,14 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("RefusedAgent", Answer, SchemaGenerator::subschema_for::<RefusedAgent>),
     ("Tools", Answer, SchemaGenerator::subschema_for::<Tools>),
     ("Tool", Answer, SchemaGenerator::subschema_for::<ToolView>),
+    ("ToolKind", Answer, SchemaGenerator::subschema_for::<ToolKind>),
+    ("ToolRegistration", Request, SchemaGenerator::subschema_for::<ToolRegistration>),
+    ("Webhook", Request, SchemaGenerator::subschema_for::<WebhookBody>),
+    ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
+    ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
+    ("CallOffered", Answer, SchemaGenerator::subschema_for::<CallOffered>),
+    ("CallInput", Answer, SchemaGenerator::subschema_for::<CallInput>),
+    ("CallAnswer", Answer, SchemaGenerator::subschema_for::<CallAnswer>),
     ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
     ("McpServers", Answer, SchemaGenerator::subschema_for::<McpServerList>),
     ("McpServer", Answer, SchemaGenerator::subschema_for::<McpServerView>),

@@ -6,7 +6,8 @@ use axum::Json;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::facts::AgentMode;
+use crate::facts::{AgentMode, ToolView};
+use crate::native::host_tools::{listed, listed_in};
 use crate::native::sessions::blocking;
 use crate::wire::asked::Asked;
 use crate::wire::failure::{Failure, Named};
@@ -137,18 +138,28 @@ struct ToolsQuery {
     model: Option<String>,
 }
 
+/// The tools of the directory that the client named, or those that there are without one.
+async fn there(asked: &Asked) -> Result<Vec<ToolView>, Failure> {
+    Ok(match asked.named_place().await? {
+        Some(place) => {
+            listed_in(&asked.app, &asked.principal, std::path::Path::new(&*place.directory)).await?
+        }
+        None => listed(&asked.app, &asked.principal),
+    })
+}
+
 /// `GET /experimental/tool`
 pub(crate) async fn tools(asked: Asked) -> Result<Json<Vec<ToolListItem>>, Failure> {
     let ToolsQuery { provider, model } = asked.query()?;
     if provider.is_none() || model.is_none() {
         return Err(Failure::invalid("the query needs `provider` and `model`"));
     }
-    Ok(Json(asked.app.facts().tools().into_iter().map(translate::tool).collect()))
+    Ok(Json(there(&asked).await?.into_iter().map(translate::tool).collect()))
 }
 
 /// `GET /experimental/tool/ids`
-pub(crate) async fn tool_ids(asked: Asked) -> Json<Vec<String>> {
-    Json(asked.app.facts().tools().into_iter().map(|tool| tool.name).collect())
+pub(crate) async fn tool_ids(asked: Asked) -> Result<Json<Vec<String>>, Failure> {
+    Ok(Json(there(&asked).await?.into_iter().map(|tool| tool.name).collect()))
 }
 
 /// `GET /experimental/capabilities`

@@ -101,7 +101,10 @@ impl World {
                 Effect::RetryLater { step, .. } => self.deadlines.push(Deadline::Retry { step }),
                 Effect::Append(entries) => entries.iter().for_each(|entry| self.note(&entry.record)),
                 Effect::Reply(..) => self.replies += 1,
-                Effect::CancelAttempt(_) | Effect::CancelCall(_) | Effect::Remove(_) => {}
+                Effect::TellResult(..)
+                | Effect::CancelAttempt(_)
+                | Effect::CancelCall(_)
+                | Effect::Remove(_) => {}
             }
         }
     }

@@ -72,7 +72,10 @@ impl Live {
                     self.rests(out);
                 }
             }
-            Record::ContextCleared(_) | Record::ArtifactCaptured(_) => {}
+            Record::ContextCleared(_)
+            | Record::ArtifactCaptured(_)
+            | Record::CallOffered(_)
+            | Record::CallAnswered { .. } => {}
             Record::ContextCompacted(compacted) => {
                 self.compacted(compacted.message, at, out);
                 if self.session.is_idle() && !matches!(self.status, Status::Idle) {
