@@ -10,6 +10,9 @@ impl Engine {
     /// that wait, work that runs. To be called before what was recorded is read. Fast, however many sessions there are.
     pub fn observe(&self) {
         let shared = &self.shared;
+        if let Some(servers) = &shared.mcp {
+            servers.observe();
+        }
         let census = &shared.measures.census;
         for (state, doing) in SESSION_STATES.iter().zip(Doing::ALL) {
             gauge!(Metric::Sessions.name(), "state" => *state).set(number(census.doing(doing)));

@@ -33,13 +33,14 @@ mod key;
 mod kind;
 mod known;
 mod login;
+mod measure;
 mod prompts;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
 use caller::SessionCaller;
 use declared::{Declarations, Declared};
 use key::ServerKey;
-use kind::{Ground, Servers};
+use kind::{Ground, Running, Servers};
 use known::Known;
 use login::Logins;
 pub use login::{LoginBegun, LoginFailure};
@@ -56,6 +57,8 @@ const WORKSPACE_START: Duration = Duration::from_secs(30);
 const REMEMBERED: usize = 4_096;
 /// How long a session waits for the tools of servers of which nothing is known.
 const READY: Duration = Duration::from_millis(800);
+/// What metrics call all servers that workspaces declare.
+const OF_WORKSPACES: &str = "workspace";
 /// How long a stop of all servers may take.
 const STOP: Duration = Duration::from_secs(12);
 
@@ -130,6 +133,7 @@ struct Inner {
     known: Arc<Known>,
     leases: Leases<Servers>,
     logins: Arc<Logins>,
+    running: Arc<Running>,
     runtime: Handle,
     remembered: Mutex<HashMap<SessionId, Remembered>>,
     /// Servers that are being asked for their tools since nothing is known of them.
@@ -191,6 +195,7 @@ impl McpServers {
             // So that it is told how the operator's own logins stand before a server is asked.
             drop(logins.of(&declared.entry, LOCAL_TENANT));
         }
+        let running = Arc::<Running>::default();
         let servers = Servers {
             declared: Arc::clone(&declared),
             ground: Arc::new(Ground {
@@ -202,8 +207,10 @@ impl McpServers {
                 logins: Arc::clone(&logins),
             }),
             known: Arc::clone(&known),
+            running: Arc::clone(&running),
         };
         Self(Arc::new(Inner {
+            running,
             declared,
             known,
             leases: Leases::new(servers, rules),

@@ -132,13 +132,9 @@ pub struct Connection {
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let process = match &self.link {
-            Link::Program(program) => Some(program.id()),
-            Link::Web(_) => None,
-        };
         f.debug_struct("Connection")
             .field("server", &self.server)
-            .field("process", &process)
+            .field("process", &self.process())
             .finish_non_exhaustive()
     }
 }
@@ -305,6 +301,14 @@ impl Connection {
     /// The name and the version that the server gives itself.
     pub fn server_info(&self) -> Option<(&str, &str)> {
         self.info.server_info.as_ref().map(|info| (info.name.as_str(), info.version.as_str()))
+    }
+
+    /// The version of the protocol that is spoken.
+    pub fn process(&self) -> Option<u32> {
+        match &self.link {
+            Link::Program(program) => Some(program.id()),
+            Link::Web(_) => None,
+        }
     }
 
     /// The version of the protocol that is spoken.

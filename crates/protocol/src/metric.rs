@@ -211,6 +211,12 @@ metrics! {
         "Calls of tools that have their result, by outcome.";
     ToolDuration = "playhouse_tool_duration_seconds", Kind::Histogram(WORK), Seconds, &[open("tool")], false,
         "How long calls ran, without what came before: reading their arguments and waiting for consent.";
+    McpProcesses = "playhouse_mcp_processes", Kind::Gauge, Count, &[open("server")], false,
+        "Processes of servers of tools that run; `workspace` stands for all that workspaces declare.";
+    McpMemory = "playhouse_mcp_memory_bytes", Kind::Gauge, Bytes, &[open("server")], false,
+        "Memory of those processes. What they share is counted for each.";
+    McpProcessor = "playhouse_mcp_processor_seconds", Kind::Gauge, Seconds, &[open("server")], false,
+        "Processor time that those processes have used since they were started.";
     ToolProcesses = "playhouse_tool_processes", Kind::Gauge, Count, &[], false,
         "Commands that tools have running, in the background ones included. Each is a tree of processes.";
     Children = "playhouse_children", Kind::Gauge, Count, &[], false,

@@ -47,7 +47,7 @@ pub use memory::keep_memory_private;
 pub use program::{Program, STOP_GRACE, start_apart};
 pub use running::{Started, under_way};
 pub(crate) use tree::kill_all_detached;
-pub use tree::{end_all, is_of_a_command};
+pub use tree::{GroupUse, end_all, is_of_a_command, use_of_groups};
 
 /// What is run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Servers of tools as leased children: where each runs, and how it is started and stopped.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -16,6 +16,7 @@ use super::declared::{Declarations, Declared};
 use super::key::ServerKey;
 use super::known::Known;
 use super::login::Logins;
+use super::{OF_WORKSPACES, lock};
 use crate::shared::{Kind, StartError, Started};
 
 /// Time between two looks at the lists of a server that says that they change.
@@ -100,7 +101,11 @@ pub(super) struct Servers {
     pub(super) declared: Arc<Declarations>,
     pub(super) ground: Arc<Ground>,
     pub(super) known: Arc<Known>,
+    pub(super) running: Arc<Running>,
 }
+
+/// Servers that run, with what metrics call them.
+pub(super) type Running = Mutex<Vec<(Arc<str>, Weak<Connection>)>>;
 
 impl Kind for Servers {
     type Key = ServerKey;
@@ -136,6 +141,13 @@ impl Kind for Servers {
                     }
                 })?;
             let connection = Arc::new(connection);
+            {
+                // Those of workspaces may have any name: they are counted together.
+                let label = declared.of.as_ref().map_or(declared.entry.name.as_str(), |_| OF_WORKSPACES);
+                let mut running = lock(&self.running);
+                running.retain(|(_, connection)| connection.strong_count() > 0);
+                running.push((label.into(), Arc::downgrade(&connection)));
+            }
             // Seen from here, so that no change is missed.
             let changed = connection.changed();
             let listing = connection
@@ -157,7 +169,7 @@ impl Kind for Servers {
 /// Asks for the lists of a server whenever it says that they changed, until it is gone.
 async fn follow(
     mut changed: tokio::sync::watch::Receiver<u64>,
-    connection: std::sync::Weak<Connection>,
+    connection: Weak<Connection>,
     (declared, key): (Arc<Declared>, ServerKey),
     known: Arc<Known>,
 ) {

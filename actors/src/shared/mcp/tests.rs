@@ -200,6 +200,20 @@ async fn tools_are_learned_once_and_kept() {
 }
 
 #[tokio::test]
+async fn what_a_server_uses_is_counted_while_it_runs() {
+    let mut stage = Stage::new();
+    let scope = stage.scope();
+    let servers = stage.servers(vec![entry("sh")]);
+    let processes = || servers.uses()["sh"].processes;
+    assert_eq!(processes(), 0);
+    known(&servers, &scope).await;
+    assert!(processes() >= 1 && servers.uses()["sh"].resident_bytes > 100_000, "{:?}", servers.uses());
+    assert_eq!(servers.uses()["workspace"].processes, 0);
+    assert_eq!(servers.stop_all(Duration::from_secs(60)).await, 0);
+    assert_eq!(processes(), 0);
+}
+
+#[tokio::test]
 async fn resources_are_listed_and_read_by_one_tool() {
     let mut stage = Stage::new();
     let scope = stage.scope();

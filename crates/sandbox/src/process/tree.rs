@@ -4,6 +4,7 @@
 //! command's mark in its environment, or is in its control group. The last two find those that left the group *and* lost
 //! their parent.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,30 @@ const LONG_LIMIT: Duration = Duration::from_secs(10);
 /// How often it is looked whether they are gone: less often, the longer it takes.
 const LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
+
+/// What the processes of a group use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupUse {
+    /// How many there are.
+    pub processes: usize,
+    /// Memory that is in use, in bytes. What processes share is counted for each.
+    pub resident_bytes: u64,
+    /// Processor time of those that run, and of their children that ended.
+    pub processor: Duration,
+}
+
+/// What the process groups with these leaders use now; nothing of those that are gone. Blocks while it looks through all
+/// processes of the machine.
+pub fn use_of_groups(leaders: &[u32]) -> HashMap<u32, GroupUse> {
+    #[cfg(target_os = "linux")]
+    {
+        let leaders: Vec<i32> = leaders.iter().filter_map(|leader| i32::try_from(*leader).ok()).collect();
+        let uses = proc::uses(&leaders).into_iter();
+        uses.filter_map(|(leader, used)| Some((u32::try_from(leader).ok()?, used))).collect()
+    }
+    #[cfg(not(target_os = "linux"))]
+    HashMap::new()
+}
 
 /// The processes of a command, or of all commands of a scope.
 #[derive(Clone, Debug)]

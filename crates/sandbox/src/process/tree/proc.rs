@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use super::GroupUse;
 use crate::process::limits::{self, CommandGroup};
 use crate::process::mark::Scope;
 
@@ -255,11 +257,38 @@ fn status(id: i32) -> Option<Status> {
     parse(id, &fs_err::read(format!("/proc/{id}/stat")).ok()?)
 }
 
+/// What the process groups with these leaders use now.
+pub(in crate::process) fn uses(leaders: &[i32]) -> HashMap<i32, GroupUse> {
+    let (page, ticks) = (rustix::param::page_size() as u64, rustix::param::clock_ticks_per_second().max(1));
+    let mut uses: HashMap<i32, GroupUse> = HashMap::new();
+    for id in process_ids() {
+        let Ok(line) = fs_err::read(format!("/proc/{id}/stat")) else { continue };
+        let Some(status) = parse(id, &line).filter(|status| !status.is_dead) else { continue };
+        if !leaders.contains(&status.process.group) {
+            continue;
+        }
+        let Some(fields) = fields(&line) else { continue };
+        let number =
+            |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+        let used = uses.entry(status.process.group).or_default();
+        used.processes += 1;
+        used.resident_bytes += number(21) * page;
+        // Its own, and that of children that it has waited for.
+        let ticked = (11..=14).map(number).sum::<u64>();
+        used.processor += Duration::from_millis(ticked.saturating_mul(1_000) / ticks);
+    }
+    uses
+}
+
+/// The fields of `/proc/ID/stat` behind the name: the first is the state.
+fn fields(line: &[u8]) -> Option<Vec<&str>> {
+    let end_of_name = line.iter().rposition(|byte| *byte == b')')?;
+    Some(std::str::from_utf8(line.get(end_of_name + 1..)?).ok()?.split_whitespace().collect())
+}
+
 /// `/proc/ID/stat`: the number, the name in parentheses (which may hold anything), then fields with spaces between.
 fn parse(id: i32, line: &[u8]) -> Option<Status> {
-    let end_of_name = line.iter().rposition(|byte| *byte == b')')?;
-    let fields: Vec<&str> =
-        std::str::from_utf8(line.get(end_of_name + 1..)?).ok()?.split_whitespace().collect();
+    let fields = fields(line)?;
     Some(Status {
         is_dead: matches!(*fields.first()?, "Z" | "X"),
         parent: fields.get(1)?.parse().ok()?,
@@ -281,6 +310,14 @@ mod tests {
         assert_eq!(status.threads, 6);
         assert!(parse(7, b"7 (a").is_none());
         assert!(parse(7, b"7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn what_a_group_uses_is_summed() {
+        let own = rustix::process::getpgrp().as_raw_pid();
+        let uses = uses(&[own, 1 << 30]);
+        assert_eq!(uses.len(), 1);
+        assert!(uses[&own].processes >= 1 && uses[&own].resident_bytes > 1 << 20, "{uses:?}");
     }
 
     #[test]
