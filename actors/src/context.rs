@@ -26,6 +26,7 @@ use crate::parked::ParkedSessions;
 use crate::seen::Seen;
 use crate::shared::mcp::McpServers;
 use crate::space::Space;
+use crate::step::figures::NamedFigures;
 use crate::sweeper::Sweeper;
 
 /// State and settings that all actors of one engine share.
@@ -84,6 +85,8 @@ pub(crate) struct EngineContext {
     pub(crate) pace: Pace,
     /// Labels and counters of metrics.
     pub(crate) measures: Measures,
+    /// Counts of providers that are not known and were named in the log.
+    pub(crate) figures: NamedFigures,
 }
 
 impl EngineContext {

@@ -23,6 +23,7 @@ use crate::parked::ParkedSessions;
 use crate::seen::Seen;
 use crate::space::Space;
 use crate::space_watch;
+use crate::step::figures::NamedFigures;
 use crate::storage;
 use crate::supervisor::Supervisor;
 use crate::sweeper::Sweeper;
@@ -86,6 +87,7 @@ impl Engine {
             appends: Children::default(),
             pace: Pace::new(playhouse_llm::carriers()),
             measures,
+            figures: NamedFigures::default(),
         });
         let (supervisor, _) =
             Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;

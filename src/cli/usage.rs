@@ -232,7 +232,10 @@ mod tests {
             let tokens = Tokens { input: 1_200, cache_write_5m: 3, cache_write_1h: 4, ..Tokens::default() };
             let cost = Cost("0.000123450".parse().unwrap());
             let totals = Totals { tokens, cost, attempts: 2, estimated: 1, unpriced };
-            UsageLine::from(UsageGroup { key, sum: UsageSum { totals, unreconciled: 3 } })
+            UsageLine::from(UsageGroup {
+                key,
+                sum: UsageSum { totals, unreconciled: 3, ..UsageSum::default() },
+            })
         };
         vec![line("build", 0), line("a \"b\", c", 1)]
     }

@@ -301,9 +301,19 @@ fn old_rows(stage: &Stage, each: usize) -> Vec<LedgerRow> {
             Record::AttemptEnded(AttemptEnded {
                 attempt,
                 outcome: AttemptOutcome::Finished,
-                usage: Some(Usage { tokens, quality: Quality::Reported, raw: None }),
+                usage: Some(Usage {
+                    tokens,
+                    quality: Quality::Reported,
+                    raw: None,
+                    inner: Vec::new(),
+                    provider_cost: None,
+                    served: Vec::new(),
+                }),
                 cost: Some(Cost(Decimal::new(1, 3))),
                 answered_by: None,
+                assumed: Vec::new(),
+                ended: None,
+                inner: Vec::new(),
             }),
         ));
     }

@@ -125,7 +125,9 @@ fn rows_of(entries: &[Entry], session: SessionId) -> Vec<LedgerRow> {
         };
         if let Record::AttemptEnded(ended) = &entry.record {
             // What stands before the point where a fork left is the other session's.
-            rows.extend(LedgerRow::new(before, ended, entry.at).filter(|row| row.session == session));
+            rows.extend(
+                LedgerRow::of(before, ended, entry.at).into_iter().filter(|row| row.session == session),
+            );
         }
         before.apply(entry);
     }
@@ -219,7 +221,7 @@ mod tests {
         ] {
             let tokens = Tokens { input, ..Tokens::default() };
             let totals = Totals { tokens, attempts: 1, ..Totals::default() };
-            rows.sums.insert((session, turn, "p/m".into()), UsageSum { totals, unreconciled: 0 });
+            rows.sums.insert((session, turn, "p/m".into()), UsageSum { totals, ..UsageSum::default() });
             rows.steps.entry((session, turn)).or_default().insert(step);
             rows.parents.extend(parent.map(|step| (session, step)));
         }

@@ -213,6 +213,25 @@ pub struct UsageSum {
     pub totals: Totals,
     /// Attempts whose counts do not match the provider's own total.
     pub unreconciled: u64,
+    /// Attempts for which a price or a factor was assumed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub assumed: u64,
+    /// What providers say that their answers cost, where they say so.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub provider_cost: Cost,
+    /// The part of the cost that is of the same attempts.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub provider_priced: Cost,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_nothing(cost: &Cost) -> bool {
+    *cost == Cost::ZERO
 }
 
 impl UsageSum {
@@ -226,6 +245,9 @@ impl AddAssign for UsageSum {
     fn add_assign(&mut self, other: Self) {
         self.totals += other.totals;
         self.unreconciled = self.unreconciled.saturating_add(other.unreconciled);
+        self.assumed = self.assumed.saturating_add(other.assumed);
+        self.provider_cost += other.provider_cost;
+        self.provider_priced += other.provider_priced;
     }
 }
 
@@ -272,12 +294,16 @@ pub struct UsageLine {
     pub estimated_rows: u64,
     /// Attempts whose cost is not known.
     pub unpriced_rows: u64,
-    /// Attempts whose counts do not match the provider's own total.
+    /// Attempts whose counts cannot be relied on: they do not match each other, or hold some that are not known.
     pub unreconciled_rows: u64,
+    /// Attempts for which a price or a factor was assumed.
+    #[serde(default)]
+    pub assumed_rows: u64,
 }
 
 impl From<UsageGroup> for UsageLine {
-    fn from(UsageGroup { key, sum: UsageSum { totals, unreconciled } }: UsageGroup) -> Self {
+    fn from(UsageGroup { key, sum }: UsageGroup) -> Self {
+        let totals = sum.totals;
         let tokens = totals.tokens;
         Self {
             key,
@@ -290,7 +316,8 @@ impl From<UsageGroup> for UsageLine {
             rows: totals.attempts,
             estimated_rows: totals.estimated,
             unpriced_rows: totals.unpriced,
-            unreconciled_rows: unreconciled,
+            unreconciled_rows: sum.unreconciled,
+            assumed_rows: sum.assumed,
         }
     }
 }
@@ -487,6 +514,9 @@ mod tests {
                 unpriced: u64::MAX,
             },
             unreconciled: u64::MAX,
+            assumed: u64::MAX,
+            provider_cost: crate::Cost(rust_decimal::Decimal::MAX),
+            provider_priced: crate::Cost(rust_decimal::Decimal::MAX),
         };
         let mut sum = most;
         sum += most;

@@ -133,6 +133,9 @@ pub(crate) fn used(number: u64, input: u64) -> Record {
         usage: Some(Usage { tokens: Tokens { input, ..Tokens::default() }, ..Usage::default() }),
         cost: Some(Cost("0.0036".parse().unwrap())),
         answered_by: None,
+        assumed: Vec::new(),
+        ended: None,
+        inner: Vec::new(),
     })
 }
 
@@ -382,6 +385,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         status: Some(429),
         retry_after_ms: Some(1_500),
         model: None,
+        is_page: false,
     };
     let tokens = Tokens {
         input: 1,
@@ -455,9 +459,15 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
                 tokens,
                 quality: Quality::Estimated,
                 raw: Some(json!({"input_tokens": 1, "output_tokens": 5})),
+                inner: Vec::new(),
+                provider_cost: None,
+                served: Vec::new(),
             }),
             cost: Some(Cost("0.00001230".parse().unwrap())),
             answered_by: Some("claude-sonnet-4-5-20250929".to_owned()),
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         }),
         Record::StepFinished(StepFinished {
             step: message(7),
