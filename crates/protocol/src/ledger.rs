@@ -21,8 +21,8 @@ use crate::time::Timestamp;
 use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
 
 pub use query::{
-    ArchivePage, ArchiveQuery, GroupBy, GroupByError, QueryError, RowPage, RowPlace, RowQuery, TreeUsage,
-    UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
+    ArchivePage, ArchiveQuery, GroupBy, GroupByError, ProviderSum, QueryError, RowPage, RowPlace, RowQuery,
+    TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
 pub use view::RowView;
 

@@ -83,23 +83,25 @@ impl Prices {
         if self.input.is_some() { gaps.collect() } else { Vec::new() }
     }
 
-    /// The classes of the cache without a price, whether a model's server has them or not. Empty without a price of input:
-    /// such a model has no price at all.
-    ///
-    /// ```
-    /// use playhouse_protocol::usage::Prices;
-    /// let price = |text: &str| Some(text.parse().unwrap());
-    /// let prices = Prices { input: price("1"), output: price("2"), cache_write: price("1"), ..Prices::default() };
-    /// assert_eq!(prices.missing(), ["cache_read", "cache_write_1h", "cache_write_12h"]);
-    /// ```
-    pub fn missing(&self) -> Vec<&'static str> {
-        let missing = FALLBACKS.iter().filter(|class| self.price_of(class).is_none());
-        if self.input.is_some() { missing.map(|class| class.name).collect() } else { Vec::new() }
+    /// The classes that may need a price and have none: input and output, hits, and writes for the usual time. Nothing where
+    /// input costs nothing, as the rest then does.
+    fn missing(&self) -> Vec<&'static str> {
+        let (Some(input), Some(_)) = (self.input, self.output) else {
+            let [input, output] = [("input", self.input), ("output", self.output)];
+            return [input, output]
+                .iter()
+                .filter(|(_, price)| price.is_none())
+                .map(|(name, _)| *name)
+                .collect();
+        };
+        let usual = FALLBACKS.iter().filter(|class| matches!(class.name, "cache_read" | "cache_write"));
+        let missing = usual.filter(|class| !input.is_zero() && self.price_of(class).is_none());
+        missing.map(|class| class.name).collect()
     }
 
     /// The price of a class, as [`Prices::cost`] takes it.
     fn price_of(&self, class: &Fallback) -> Option<Decimal> {
-        let own = (class.price)(&mut self.clone()).to_owned();
+        let own = *(class.price)(&mut { *self });
         match class.name {
             "cache_write" => own.or(self.cache_write_30m),
             "cache_write_30m" => own.or(self.cache_write),
@@ -300,6 +302,27 @@ impl PriceList {
         // OpenAI calls its service tier `priority` by this name as well.
         let other = if served == "fast" { self.multiples.get("priority") } else { None };
         self.multiples.get(served).or(other).copied().or(usual)
+    }
+
+    /// The classes that may need a price and have none, in each step: see [`PriceList::rate`] for what they cost. `input` and
+    /// `output` are among them where a request has no known cost.
+    ///
+    /// ```
+    /// use playhouse_protocol::usage::{LongContext, PriceList, Prices};
+    /// let price = |text: &str| Some(text.parse().unwrap());
+    /// let two = Prices { input: price("1"), output: price("2"), ..Prices::default() };
+    /// let usual = Prices { cache_read: price("0.1"), ..two };
+    /// let list = PriceList { usual, long: vec![LongContext { above: 5, prices: two }], ..PriceList::default() };
+    /// assert_eq!(list.gaps(), ["cache_write", "cache_read above 5 tokens", "cache_write above 5 tokens"]);
+    /// assert_eq!(PriceList::default().gaps(), ["input", "output"]);
+    /// ```
+    pub fn gaps(&self) -> Vec<String> {
+        let usual = self.usual.missing().into_iter().map(str::to_owned);
+        let of_step = |step: &LongContext| {
+            let above = step.above;
+            step.prices.missing().into_iter().map(move |class| format!("{class} above {above} tokens"))
+        };
+        usual.chain(self.long.iter().flat_map(of_step)).collect()
     }
 
     /// The prices of a request that begins at `time`: with [`PriceList::OFF_PEAK`] in them, if it holds then.

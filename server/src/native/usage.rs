@@ -53,7 +53,11 @@ pub(crate) async fn usage(
         }
     };
     let next = page.next.as_ref().map(place).transpose()?;
-    Ok(Json(UsageRows { rows: page.groups.into_iter().map(UsageLine::from).collect(), next }))
+    let mut rows: Vec<UsageLine> = page.groups.into_iter().map(UsageLine::from).collect();
+    if !principal.is_operator {
+        rows.iter_mut().for_each(|row| row.provider_says = None);
+    }
+    Ok(Json(UsageRows { rows, next }))
 }
 
 fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Problem> {

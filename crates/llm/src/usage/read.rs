@@ -69,6 +69,7 @@ impl Figures<'_> {
             for value in self.values(figure) {
                 let Some(number) = count(&value) else {
                     self.agree = false;
+                    found.most = Some(found.most());
                     continue;
                 };
                 let before = found.most();
@@ -211,8 +212,10 @@ pub(super) fn read(convention: UsageConvention, raw: &Map<String, Value>) -> Rea
         }
         groups
     };
-    let right = readings.into_iter().map(flipped).find(is_right);
-    agrees &= right.is_some();
+    let right = readings.into_iter().find(|flips| is_right(&flipped(*flips)));
+    // Without a total, another reading than the usual one is a guess.
+    agrees &= right.is_some_and(|flips| flips == 0 || total.is_some());
+    let right = right.map(flipped);
     let [hits, written, reasoned, inner_group] = right.unwrap_or(groups);
     if let Some(miss) = miss.most {
         agrees &= prompt_count.checked_sub(hits.part()) == Some(miss);

@@ -85,7 +85,7 @@ pub(super) struct Figure {
     pub(super) counts: Count,
     pub(super) relation: Relation,
     /// Who says so: for the reference.
-    #[cfg_attr(not(test), expect(dead_code, reason = "shown in the reference, which a test makes"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "the reference shows it, which a test makes"))]
     pub(super) source: &'static str,
 }
 

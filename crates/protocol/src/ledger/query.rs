@@ -229,7 +229,6 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_nothing(cost: &Cost) -> bool {
     *cost == Cost::ZERO
 }
@@ -270,6 +269,15 @@ pub struct UsagePage {
     pub next: Option<UsageKey>,
 }
 
+/// What providers say that answers cost, beside what they cost here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderSum {
+    /// As the provider says, in US dollars.
+    pub cost: Cost,
+    /// What the same rows cost here less than that.
+    pub difference: Cost,
+}
+
 /// A group as the API and the command line show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UsageLine {
@@ -299,6 +307,9 @@ pub struct UsageLine {
     /// Attempts for which a price or a factor was assumed.
     #[serde(default)]
     pub assumed_rows: u64,
+    /// What the provider says, where it says anything. The operator's only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_says: Option<ProviderSum>,
 }
 
 impl From<UsageGroup> for UsageLine {
@@ -318,6 +329,10 @@ impl From<UsageGroup> for UsageLine {
             unpriced_rows: totals.unpriced,
             unreconciled_rows: sum.unreconciled,
             assumed_rows: sum.assumed,
+            provider_says: (sum.provider_cost != Cost::ZERO).then(|| ProviderSum {
+                cost: sum.provider_cost.normalized(),
+                difference: Cost(sum.provider_cost.0.saturating_sub(sum.provider_priced.0)).normalized(),
+            }),
         }
     }
 }
