@@ -56,3 +56,4 @@ mod terminal;
 mod tool;
 mod tools;
 mod usage;
+mod worked;

@@ -58,8 +58,10 @@ pub(crate) fn usage_of_answer(reported: Option<Usage>, own: OwnCount) -> Usage {
         partial => return estimated_usage(partial, own),
     };
     let tokens = &mut usage.tokens;
-    let no_input = tokens.all_input() == 0 && own.input > 0;
-    let no_output = tokens.output == 0 && tokens.reasoning == 0 && own.answer_bytes > 0;
+    // Where calls inside of it have figures of their own, the answer may be theirs.
+    let is_own = usage.inner.is_empty();
+    let no_input = is_own && tokens.all_input() == 0 && own.input > 0;
+    let no_output = is_own && tokens.output == 0 && tokens.reasoning == 0 && own.answer_bytes > 0;
     if no_input {
         tokens.input = own.input;
     }

@@ -211,9 +211,12 @@ impl Machine {
         ended.usage = usage;
         let open = self.session.summary.open_attempts.get(attempt.as_str());
         if let (Some(usage), Some(open)) = (&mut ended.usage, open) {
+            let inner = std::mem::take(&mut usage.inner);
+            let (own, inner): (Vec<_>, Vec<_>) =
+                inner.into_iter().partition(|call| call.model == open.model.model);
+            own.iter().for_each(|call| usage.tokens += call.tokens);
             let rated = open.prices.rate(&usage.tokens, &usage.served);
             (ended.cost, ended.assumed) = (rated.cost, rated.assumed);
-            let inner = std::mem::take(&mut usage.inner);
             let numbered = inner.into_iter().enumerate();
             ended.inner = numbered
                 .map(|(index, call)| {

@@ -194,6 +194,25 @@ fn a_row_with_usage_that_is_nested_too_deep_is_refused() {
     assert!(error.contains("nested too deep"), "{error}");
 }
 
+#[test]
+fn golden_rows_with_assumed_prices_are_read_and_written_as_they_were() {
+    let row = LedgerRow {
+        assumed: vec!["cache_read".to_owned(), "eu".to_owned()],
+        served: vec!["eu".to_owned()],
+        provider_cost: Some(Cost("0.0123".parse().unwrap())),
+        ..full()
+    };
+    let golden = golden::of_today("row.packed.assumed.bin", &stored(&row.view()));
+    assert_eq!(text(&read(&golden).unwrap()), text(&row));
+    for part in [
+        LedgerRow { assumed: vec!["fast".to_owned()], ..plain() },
+        LedgerRow { served: vec!["fast".to_owned()], ..plain() },
+        LedgerRow { provider_cost: Some(Cost::ZERO), ..plain() },
+    ] {
+        assert_eq!(text(&read(&stored(&part.view())).unwrap()), text(&part));
+    }
+}
+
 proptest! {
     #[test]
     fn any_row_is_read_as_it_was_written(
