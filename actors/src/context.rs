@@ -17,6 +17,7 @@ use crate::budget::{Books, Purses};
 use crate::directory::Directory;
 use crate::events::hub::Hub;
 use crate::events::telling::Pace;
+use crate::figures::NamedFigures;
 use crate::grants::Grants;
 use crate::limits::EngineLimits;
 use crate::limits::Resume;
@@ -26,7 +27,6 @@ use crate::parked::ParkedSessions;
 use crate::seen::Seen;
 use crate::shared::mcp::McpServers;
 use crate::space::Space;
-use crate::step::figures::NamedFigures;
 use crate::sweeper::Sweeper;
 
 /// State and settings that all actors of one engine share.

@@ -4,7 +4,6 @@
 //! takes the next step of its session, until the session rests and stops it. An end before its report is a crash.
 
 pub(crate) mod aside;
-pub(crate) mod figures;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -136,9 +136,10 @@ fn usage_objects_of_each_dialect_give_their_sums() {
     ] {
         let stage = Stage::new(Model::new());
         let tap = Tap::answering(answer(provider, model, &usage, service_tier));
+        let dialect = if provider == "openai" { "dialect = \"openai-responses\"\n" } else { "" };
         let version = if provider == "google" || provider == "anthropic" { "" } else { "/v1" };
         stage.configure(&format!(
-            "[providers.{provider}]\nbase_url = \"{}{version}\"\napi_key_env = \"WORKED_KEY\"\n\
+            "[providers.{provider}]\n{dialect}base_url = \"{}{version}\"\napi_key_env = \"WORKED_KEY\"\n\
              [providers.{provider}.models.\"{model}\".cost.multiples]\noff_peak = 1\n",
             tap.url()
         ));
