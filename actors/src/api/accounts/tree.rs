@@ -72,9 +72,12 @@ fn of_tree(
         }
     }
     // Asked for after the rows: what was archived between two pages of them is known then.
-    let archived = ledger.archived_before()?.filter(|archived| *archived > summary.created);
+    let any_archived = ledger.archived_before()?;
+    let archived = any_archived.filter(|archived| *archived > summary.created);
     let is_known = turn.is_none_or(|turn| rows.steps.contains_key(&(session, turn)));
-    if archived.is_none() && is_known {
+    // A row may be older than its session where the clock was ahead when that was made.
+    let is_whole = any_archived.is_none() || own.len() as u64 >= summary.totals().attempts;
+    if archived.is_none() && is_known && is_whole {
         return Ok(Some(rows.below(session, turn)));
     }
     let entries = match log.read(session, Seq::START, usize::MAX) {
