@@ -19,7 +19,7 @@ use playhouse_billing::budget::{
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::AttemptEnded;
-use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
+use playhouse_protocol::{Cost, Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
 use playhouse_session::Session;
 use playhouse_store::Ledger;
 use playhouse_workspace::Pool;
@@ -370,10 +370,20 @@ fn is_row(record: &Record) -> bool {
 }
 
 fn used(ended: &AttemptEnded) -> Used {
-    match (&ended.usage, ended.cost) {
+    let cost = ended.charges().try_fold(Cost::ZERO, |mut sum, (_, cost)| {
+        sum += cost?;
+        Some(sum)
+    });
+    match (&ended.usage, cost) {
         (None, _) => Used::Nothing,
-        (Some(usage), Some(cost)) => Used::Known(Spent { cost, tokens: usage.tokens.total() }),
-        (Some(usage), None) => Used::Unpriced(usage.tokens.total()),
+        (Some(_), cost) => {
+            let tokens =
+                ended.charges().fold(0, |sum: u64, (usage, _)| sum.saturating_add(usage.tokens.total()));
+            match cost {
+                Some(cost) => Used::Known(Spent { cost, tokens }),
+                None => Used::Unpriced(tokens),
+            }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::budget::{Books, Purses};
 use crate::directory::Directory;
 use crate::events::hub::Hub;
 use crate::events::telling::Pace;
+use crate::figures::NamedFigures;
 use crate::grants::Grants;
 use crate::host_tools::HostTools;
 use crate::limits::EngineLimits;
@@ -87,6 +88,8 @@ pub(crate) struct EngineContext {
     pub(crate) pace: Pace,
     /// Labels and counters of metrics.
     pub(crate) measures: Measures,
+    /// Counts of providers that are not known and were named in the log.
+    pub(crate) figures: NamedFigures,
 }
 
 impl EngineContext {

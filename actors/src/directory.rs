@@ -341,6 +341,10 @@ impl Facts for DirectoryFacts<'_> {
         self.0.catalogue(model)
     }
 
+    fn window(&self, model: &ModelRef) -> Option<u64> {
+        self.0.window(model)
+    }
+
     fn room(&self, model: &ModelRef) -> Option<u64> {
         self.0.room(model)
     }

@@ -23,6 +23,7 @@ mod context;
 mod conversation;
 mod directory;
 mod events;
+mod figures;
 mod grants;
 mod host_tools;
 mod judge;

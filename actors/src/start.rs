@@ -16,6 +16,7 @@ use crate::budget::Purses;
 use crate::context::EngineContext;
 use crate::events::hub::Hub;
 use crate::events::telling::Pace;
+use crate::figures::NamedFigures;
 use crate::grants::Grants;
 use crate::measure::Measures;
 use crate::metering::Metering;
@@ -90,6 +91,7 @@ impl Engine {
             appends: Children::default(),
             pace: Pace::new(playhouse_llm::carriers()),
             measures,
+            figures: NamedFigures::default(),
         });
         let (supervisor, _) =
             Actor::spawn(None, Supervisor, Arc::clone(&shared)).await.map_err(not_started)?;

@@ -147,7 +147,7 @@ async fn run(mut work: StepWork) {
         () = cancel.cancelled() => Err(ErrorInfo::new(ErrorCode::Internal, "the turn was aborted")),
         ended = attempt(&mut work, &mut progress) => ended,
     };
-    let StepWork { order, conversation, request, ring, session, child: _child, .. } = work;
+    let StepWork { order, conversation, request, ring, session, shared, child: _child, .. } = work;
     let of_session = request.session;
     let open = ring.take(order.attempt);
     let report = match ended {
@@ -192,6 +192,7 @@ async fn run(mut work: StepWork) {
         }
     };
     record(&report);
+    shared.figures.name_unknown(&order.model.provider, &report);
     let message = SessionMessage::Attempt(order.attempt, Box::new(report), Some(conversation));
     // A session that is gone needs no report: its log says that the attempt is open.
     drop(session.send_message(message));
@@ -240,6 +241,10 @@ impl Progress {
             error.code,
             ErrorCode::Connection | ErrorCode::Misconfigured | ErrorCode::Authentication
         );
+        // A page that came in place of an answer.
+        if error.is_page {
+            return false;
+        }
         self.answering
             || self.sent.is_some()
                 && match error.status {

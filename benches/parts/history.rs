@@ -84,6 +84,9 @@ impl Log {
             usage: Some(Usage::default()),
             cost: None,
             answered_by: Some("walk".into()),
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         }));
         let input = CallInput::from_model(&json!({"filePath": "notes.txt"}).to_string());
         let call_id = format!("call_{number}");

@@ -11,7 +11,7 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::response::Response;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::record::{AttemptEnded, AttemptOutcome};
-use playhouse_protocol::{ErrorInfo, Event, EventBody, Message, Record};
+use playhouse_protocol::{ErrorInfo, Event, EventBody, Message, Record, Usage};
 
 use crate::principal::Principal;
 use crate::problem::InFull;
@@ -35,9 +35,15 @@ pub(crate) fn record(record: &Record) -> Option<Record> {
     let told = |error: &mut Option<ErrorInfo>| *error = error.as_ref().map(ErrorInfo::for_tenant);
     match record {
         Record::AttemptEnded(ended) => {
-            let AttemptOutcome::Failed { error } = &ended.outcome else { return None };
-            let outcome = AttemptOutcome::Failed { error: error.for_tenant() };
-            Some(Record::AttemptEnded(AttemptEnded { outcome, ..ended.clone() }))
+            let has_cost = ended.usage.as_ref().is_some_and(|usage| usage.provider_cost.is_some());
+            let outcome = match &ended.outcome {
+                AttemptOutcome::Failed { error } => AttemptOutcome::Failed { error: error.for_tenant() },
+                _ if !has_cost => return None,
+                outcome => outcome.clone(),
+            };
+            // What a provider takes is the operator's.
+            let usage = ended.usage.clone().map(|usage| Usage { provider_cost: None, ..usage });
+            Some(Record::AttemptEnded(AttemptEnded { outcome, usage, ..ended.clone() }))
         }
         Record::StepFinished(finished) if finished.error.is_some() => {
             let mut finished = finished.clone();

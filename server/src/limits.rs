@@ -307,9 +307,11 @@ impl Limits {
                         let event = shout.event.event();
                         if let EventBody::Durable(record) = &event.body
                             && let Record::AttemptEnded(ended) = record.as_ref()
-                            && let Some(usage) = &ended.usage
                         {
-                            lock(&listening.budget).note(usage, ended.cost, event.at, Instant::now());
+                            let mut budget = lock(&listening.budget);
+                            for (usage, cost) in ended.charges() {
+                                budget.note(usage, cost, event.at, Instant::now());
+                            }
                         }
                     }
                     Heard::Behind { .. } => {

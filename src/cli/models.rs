@@ -357,6 +357,7 @@ fn object(model: &ModelRef, facts: &ModelFacts, source: Option<Source>, key: &Ke
         "prices": facts.prices.usual,
         "long": facts.prices.long,
         "multiples": facts.prices.multiples,
+        "gaps": facts.prices.gaps(),
         "attachments": facts.modalities.names().collect::<Vec<_>>(),
         "reasoning": facts.reasoning,
         "temperature": facts.rules.sampling != Sampling::Never,
@@ -468,6 +469,14 @@ fn described(
         line(if index == 0 { "found" } else { "" }, &format!("{finding}{}", advice.unwrap_or_default()));
     }
     price_table(&facts.prices, &mut out);
+    let gaps = facts.prices.gaps();
+    if !gaps.is_empty() && facts.prices != PriceList::default() {
+        let _ = writeln!(
+            out,
+            "  Without a price: {}. A hit is taken to cost what input costs, a write 1.25 times that.",
+            gaps.join(", ")
+        );
+    }
     out
 }
 

@@ -121,6 +121,17 @@ async fn sums(reach: &Reach, arguments: SumArguments) -> Result<(), Failure> {
         UsageFormat::Json => json(&json!({ "rows": lines }))? + "\n",
         UsageFormat::Csv => csv(&groups, &lines),
     })?;
+    let said = lines.iter().filter_map(|line| line.provider_says).reduce(|mut sum, says| {
+        sum.cost += says.cost;
+        sum.difference += says.difference;
+        sum
+    });
+    if let (Some(said), UsageFormat::Table) = (said, format) {
+        say(&format!(
+            "providers say that answers cost {}; the difference to the same rows here is {}",
+            said.cost, said.difference
+        ));
+    }
     if let (Some(tenant), true) = (&query.tenant, lines.is_empty()) {
         let when = if is_all { "" } else { " at that time" };
         say(&format!("no usage of tenant {}{when}", visible(tenant)));
@@ -143,7 +154,7 @@ fn of_group(group: GroupBy, line: &UsageLine) -> String {
     text.unwrap_or_default()
 }
 
-const NUMBERS: [&str; 10] = [
+const NUMBERS: [&str; 11] = [
     "input",
     "cache_read",
     "cache_write",
@@ -154,10 +165,11 @@ const NUMBERS: [&str; 10] = [
     "estimated_rows",
     "unpriced_rows",
     "unreconciled_rows",
+    "assumed_rows",
 ];
 
 /// As JSON has them: money exactly.
-fn numbers(line: &UsageLine) -> [String; 10] {
+fn numbers(line: &UsageLine) -> [String; 11] {
     [
         line.input.to_string(),
         line.cache_read.to_string(),
@@ -169,6 +181,7 @@ fn numbers(line: &UsageLine) -> [String; 10] {
         line.estimated_rows.to_string(),
         line.unpriced_rows.to_string(),
         line.unreconciled_rows.to_string(),
+        line.assumed_rows.to_string(),
     ]
 }
 
@@ -232,7 +245,10 @@ mod tests {
             let tokens = Tokens { input: 1_200, cache_write_5m: 3, cache_write_1h: 4, ..Tokens::default() };
             let cost = Cost("0.000123450".parse().unwrap());
             let totals = Totals { tokens, cost, attempts: 2, estimated: 1, unpriced };
-            UsageLine::from(UsageGroup { key, sum: UsageSum { totals, unreconciled: 3 } })
+            UsageLine::from(UsageGroup {
+                key,
+                sum: UsageSum { totals, unreconciled: 3, assumed: 4, ..UsageSum::default() },
+            })
         };
         vec![line("build", 0), line("a \"b\", c", 1)]
     }
@@ -248,13 +264,13 @@ mod tests {
         assert_eq!(shown[0][..3], ["DAY", "AGENT", "INPUT"]);
         assert_eq!(
             shown[1],
-            ["2026-11-22", "build", "1200", "0", "7", "0", "0", "$0.0001", "2", "1", "0", "3"]
+            ["2026-11-22", "build", "1200", "0", "7", "0", "0", "$0.0001", "2", "1", "0", "3", "4"]
         );
         assert!(table.contains("$0.0001+?"), "{table}");
         let csv = csv(&groups, &lines());
-        let expected = "day,agent,input,cache_read,cache_write,output,reasoning,cost,rows,estimated_rows,unpriced_rows,unreconciled_rows\n\
-            2026-11-22,build,1200,0,7,0,0,0.00012345,2,1,0,3\n\
-            2026-11-22,\"a \"\"b\"\", c\",1200,0,7,0,0,0.00012345,2,1,1,3\n";
+        let expected = "day,agent,input,cache_read,cache_write,output,reasoning,cost,rows,estimated_rows,unpriced_rows,unreconciled_rows,assumed_rows\n\
+            2026-11-22,build,1200,0,7,0,0,0.00012345,2,1,0,3,4\n\
+            2026-11-22,\"a \"\"b\"\", c\",1200,0,7,0,0,0.00012345,2,1,1,3,4\n";
         assert_eq!(csv, expected);
     }
 }

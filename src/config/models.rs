@@ -133,8 +133,7 @@ fn set_model(key: KeyName, value: &Value, draft: &mut ModelDraft) -> Result<(), 
         }
         (KeyName::CostLong, Value::Steps(steps)) => *long = Some(steps.clone()),
         (_, Value::Number(price)) => {
-            // Whoever sets a price means it for every request, but for the steps that the file sets.
-            facts.prices.long.clear();
+            // The other classes and the steps stay as they are known.
             let prices = &mut facts.prices.usual;
             match key {
                 KeyName::CostInput => prices.input = Some(*price),

@@ -176,7 +176,8 @@ fn a_builtin_provider_is_changed_in_part() {
     let catalogue = settings.catalogue.now();
     let known = catalogue.get(&"openai/gpt-5.4".parse().unwrap()).unwrap();
     assert_eq!((known.context, known.prices.usual.output), (1_050_000, Some("15".parse().unwrap())));
-    assert_eq!(known.prices.at(900_000).input, Some("1".parse().unwrap()));
+    assert_eq!(known.prices.at(1).input, Some("1".parse().unwrap()));
+    assert_eq!(known.prices.at(900_000).input, Some("5".parse().unwrap()), "the step is not named");
     assert!(settings.catalogue.now().get(&"openai/ft:gpt/mine".parse().unwrap()).is_some());
 }
 

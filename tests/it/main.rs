@@ -58,3 +58,4 @@ mod terminal;
 mod tool;
 mod tools;
 mod usage;
+mod worked;

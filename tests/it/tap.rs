@@ -38,6 +38,17 @@ impl Tap {
                     _ => return,
                 }
             }
+            // A client that is not heard out may not hear the answer.
+            let end = said.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
+            let head = String::from_utf8_lossy(&said[..end]).to_ascii_lowercase();
+            let length = head.split_once("content-length:").and_then(|(_, rest)| rest.lines().next());
+            let length: usize = length.and_then(|length| length.trim().parse().ok()).unwrap_or(0);
+            while said.len() < end + length {
+                match client.read(&mut piece) {
+                    Ok(count) if count > 0 => said.extend_from_slice(&piece[..count]),
+                    _ => return,
+                }
+            }
             heard.lock().unwrap().extend_from_slice(&said);
             drop(client.write_all(&answer));
         })

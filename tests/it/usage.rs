@@ -90,7 +90,7 @@ fn sums_are_shown_by_every_group_and_in_every_form() {
         let expected = json!({
             "model": "local/one", "input": one.input, "cache_read": 0, "cache_write": 0,
             "output": one.output, "reasoning": 0, "cost": by_model[1]["cost"], "rows": 1,
-            "estimated_rows": 0, "unpriced_rows": 0, "unreconciled_rows": 0,
+            "estimated_rows": 0, "unpriced_rows": 0, "unreconciled_rows": 0, "assumed_rows": 0,
         });
         assert_eq!(by_model[1], expected);
         assert_eq!(by_model[1]["cost"].as_str().unwrap().parse::<Decimal>().unwrap(), cost);
@@ -113,7 +113,7 @@ fn sums_are_shown_by_every_group_and_in_every_form() {
             assert_eq!(names[whose..whose + 2], [group, "input"]);
             assert_eq!(
                 (names[0] == "tenant", names.last()),
-                (whose == 1 || group == "tenant", Some(&"unreconciled_rows"))
+                (whose == 1 || group == "tenant", Some(&"assumed_rows"))
             );
             for (line, value) in csv.by_ref().zip(&lines) {
                 for (name, cell) in names.iter().zip(line.split(',')) {
@@ -301,9 +301,19 @@ fn old_rows(stage: &Stage, each: usize) -> Vec<LedgerRow> {
             Record::AttemptEnded(AttemptEnded {
                 attempt,
                 outcome: AttemptOutcome::Finished,
-                usage: Some(Usage { tokens, quality: Quality::Reported, raw: None }),
+                usage: Some(Usage {
+                    tokens,
+                    quality: Quality::Reported,
+                    raw: None,
+                    inner: Vec::new(),
+                    provider_cost: None,
+                    served: Vec::new(),
+                }),
                 cost: Some(Cost(Decimal::new(1, 3))),
                 answered_by: None,
+                assumed: Vec::new(),
+                ended: None,
+                inner: Vec::new(),
             }),
         ));
     }

@@ -60,6 +60,9 @@ fn ended(attempt: AttemptId, tokens: u64) -> Entry {
         usage: Some(usage),
         cost: Some(Cost::ZERO),
         answered_by: None,
+        assumed: Vec::new(),
+        ended: None,
+        inner: Vec::new(),
     };
     entry(Record::AttemptEnded(ended))
 }

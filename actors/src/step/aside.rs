@@ -133,6 +133,7 @@ async fn run(work: AsideWork) {
         }
     };
     record(&report);
+    shared.figures.name_unknown(&order.model.provider, &report);
     // A session that is gone needs no report: its log says that the attempt is open.
     drop(session.send_message(SessionMessage::Attempt(attempt, Box::new(report), None)));
 }

@@ -262,6 +262,7 @@ fn dearest(prices: &Prices, input: u64, output: u64) -> Option<Cost> {
         Tokens { cache_write_5m: all, ..none },
         Tokens { cache_write_30m: all, ..none },
         Tokens { cache_write_1h: all, ..none },
+        Tokens { cache_write_12h: all, ..none },
     ];
     let mut cost = cached.iter().filter_map(|tokens| prices.cost(tokens)).fold(of_input, Cost::max);
     let all = output.max(1);

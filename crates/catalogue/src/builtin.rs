@@ -320,7 +320,8 @@ mod tests {
             ),
         ] {
             let prices = &builtin().models[&model.parse().unwrap()].prices;
-            let costs = tokens.iter().map(|tokens| prices.cost_served(tokens, served).unwrap().0);
+            let served: Vec<String> = served.iter().map(|name| (*name).to_owned()).collect();
+            let costs = tokens.iter().map(|tokens| prices.rate(tokens, &served).cost.unwrap().0);
             let sum: rust_decimal::Decimal = costs.sum();
             assert_eq!(sum.normalize().to_string(), dollars, "{model} {served:?}");
         }

@@ -239,9 +239,19 @@ fn turn_of(ids: &mut IdGenerator, row: &LedgerRow) -> Vec<Record> {
         records.push(Record::AttemptEnded(AttemptEnded {
             attempt,
             outcome: AttemptOutcome::Finished,
-            usage: Some(Usage { tokens: row.tokens, quality: row.quality, raw: row.raw.clone() }),
+            usage: Some(Usage {
+                tokens: row.tokens,
+                quality: row.quality,
+                raw: row.raw.clone(),
+                inner: Vec::new(),
+                provider_cost: None,
+                served: Vec::new(),
+            }),
             cost: row.cost,
             answered_by: row.answered_by.clone(),
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         }));
     }
     let outcome = TurnOutcome::Completed;
@@ -292,6 +302,9 @@ fn sample() -> LedgerRow {
         prices,
         costs: CostByClass::new(&prices, &tokens),
         cost: prices.cost(&tokens),
+        assumed: Vec::new(),
+        served: Vec::new(),
+        provider_cost: None,
         tier: Tier::Pro,
         started: at,
         ended: at,

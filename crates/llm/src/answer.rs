@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 
 use crate::decode::{Answer, Batch, Decode, StreamEvent, bad};
 use crate::endpoint::Endpoint;
-use crate::failure::{self, Refusal, describe_body, header};
+use crate::failure::{self, Refusal, describe_body, header, is_page};
 use crate::halves::Halves;
 use crate::repair::Repair;
 use crate::sse::{EVENT_LIMIT, EventReader};
@@ -139,7 +139,7 @@ pub async fn send(
         });
         // What the body says of itself is nearer to the fault.
         let status = error.status.unwrap_or(status);
-        return Err(named(error.with_status(status)));
+        return Err(named(ErrorInfo { is_page: is_page(&answer), ..error.with_status(status) }));
     }
     Ok(AnswerStream {
         endpoint: endpoint.clone(),
@@ -442,7 +442,8 @@ impl AnswerStream {
         match beginning {
             // A page or JSON from a server that does not say what it sends.
             Some(beginning @ [b'<' | b'{', ..]) => {
-                Err(self.named(bad(format!("the answer holds no events: {}", describe_body(beginning)))))
+                let error = bad(format!("the answer holds no events: {}", describe_body(beginning)));
+                Err(self.named(ErrorInfo { is_page: is_page(beginning), ..error }))
             }
             _ => {
                 let mut answer = self.decoder.finish().map_err(|error| self.named(error))?;

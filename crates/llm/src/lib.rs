@@ -76,4 +76,4 @@ pub use repair::{Repair, Repairs};
 pub use toolset::Toolset;
 pub use transcript::Transcript;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport, address, check_address};
-pub use usage::UsageConvention;
+pub use usage::{UsageConvention, unknown_figures};

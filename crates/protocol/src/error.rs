@@ -124,6 +124,9 @@ pub struct ErrorInfo {
     /// The provider's own words, while the error is being handled. In no record.
     #[serde(skip)]
     pub said: Option<Box<ProviderWords>>,
+    /// Whether what came is a page for people, so that no model was asked. In no record.
+    #[serde(skip)]
+    pub is_page: bool,
 }
 
 /// The words in which a provider refused a request.
@@ -163,6 +166,7 @@ impl ErrorInfo {
             model: None,
             ended: None,
             said: None,
+            is_page: false,
         }
     }
 

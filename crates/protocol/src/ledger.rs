@@ -21,8 +21,8 @@ use crate::time::Timestamp;
 use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
 
 pub use query::{
-    ArchivePage, ArchiveQuery, GroupBy, GroupByError, QueryError, RowPage, RowPlace, RowQuery, TreeUsage,
-    UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
+    ArchivePage, ArchiveQuery, GroupBy, GroupByError, ProviderSum, QueryError, RowPage, RowPlace, RowQuery,
+    TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
 pub use view::RowView;
 
@@ -145,14 +145,14 @@ impl OpenAttempt {
             purpose: started.purpose,
             tier: started.tier,
             catalogue: started.catalogue.clone(),
-            prices: started.price_list(),
+            prices: started.price_list().beginning(at),
             started: at,
         }
     }
 }
 
 /// The id of a row: `row_` and what its attempt's id has behind the prefix, so that the same attempt always gives the same
-/// row. A correction's ends in `.` and its number.
+/// row. A correction's ends in `.` and its number, that of a call inside of the answer in `+` and its number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RowId(pub String);
@@ -165,6 +165,11 @@ impl RowId {
     pub fn of(attempt: AttemptId) -> Self {
         let text = attempt.as_str();
         Self([Self::PREFIX, text.split_once('_').map_or(text, |(_, rest)| rest)].concat())
+    }
+
+    /// The id of the row of a call inside of this attempt's answer, by its number from 1.
+    pub fn of_inner(attempt: AttemptId, number: usize) -> Self {
+        Self(format!("{}+{number}", Self::of(attempt)))
     }
 }
 
@@ -273,12 +278,22 @@ pub struct LedgerRow {
     /// The version of the catalogue that the prices are from; absent for prices that the operator wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalogue: Option<String>,
-    /// The prices that held for this request, in US dollars per million tokens.
+    /// The prices that held for this request, in US dollars per million tokens, with its factors and with those that were
+    /// assumed.
     pub prices: Prices,
     /// What each class cost.
     pub costs: CostByClass,
     /// What it cost; absent when that is not known.
     pub cost: Option<Cost>,
+    /// What had no price or no factor, so that one was assumed: classes by the names of their prices, then ways of service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumed: Vec<String>,
+    /// How the answer says that it was served, where that is not the usual way: tier, speed, region.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub served: Vec<String>,
+    /// What the provider says that the answer cost. `cost` is what counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_cost: Option<Cost>,
     /// How the platform charges for the model.
     pub tier: Tier,
     /// When the request left.
@@ -291,10 +306,9 @@ pub struct LedgerRow {
 }
 
 impl LedgerRow {
-    /// The row of an attempt of the session with this summary, which stands as before the record of its end. `None` for an
-    /// attempt that used nothing, for one whose beginning is not known, and for calls by hand, which nobody pays for.
-    pub fn new(summary: &SessionSummary, ended: &AttemptEnded, at: Timestamp) -> Option<Self> {
-        RowView::new(summary, ended, at).map(|row| row.to_row())
+    /// The rows of an attempt of the session with this summary: see [`RowView::of`].
+    pub fn of(summary: &SessionSummary, ended: &AttemptEnded, at: Timestamp) -> Vec<Self> {
+        RowView::of(summary, ended, at).map(|row| row.to_row()).collect()
     }
 
     /// What running aggregates count it under.

@@ -63,8 +63,8 @@ impl Prices {
         let classes = [
             (tokens.input, self.input),
             (tokens.cache_read, self.cache_read),
-            (tokens.cache_write_5m, self.cache_write),
-            (tokens.cache_write_30m, self.cache_write_30m),
+            (tokens.cache_write_5m, self.cache_write.or(self.cache_write_30m)),
+            (tokens.cache_write_30m, self.cache_write_30m.or(self.cache_write)),
             (tokens.cache_write_1h, self.cache_write_1h),
             (tokens.cache_write_12h, self.cache_write_12h),
             (tokens.output, self.output),
@@ -74,6 +74,62 @@ impl Prices {
             let millionths = Decimal::from(*count).checked_mul((*price)?)?;
             sum.0.checked_add(millionths.checked_div(Decimal::from(1_000_000))?).map(Cost)
         })
+    }
+
+    /// The classes that have tokens and no price, where one follows from the price of input ([`FALLBACKS`]).
+    fn gaps(&self, tokens: &Tokens) -> Vec<String> {
+        let missing = |class: &&Fallback| (class.tokens)(tokens) > 0 && self.price_of(class).is_none();
+        let gaps = FALLBACKS.iter().filter(missing).map(|class| class.name.to_owned());
+        if self.input.is_some() { gaps.collect() } else { Vec::new() }
+    }
+
+    /// The classes that may need a price and have none: input and output, hits, and writes for the usual time. Nothing where
+    /// input costs nothing, as the rest then does.
+    fn missing(&self) -> Vec<&'static str> {
+        let (Some(input), Some(_)) = (self.input, self.output) else {
+            let [input, output] = [("input", self.input), ("output", self.output)];
+            return [input, output]
+                .iter()
+                .filter(|(_, price)| price.is_none())
+                .map(|(name, _)| *name)
+                .collect();
+        };
+        let usual = FALLBACKS.iter().filter(|class| matches!(class.name, "cache_read" | "cache_write"));
+        let missing = usual.filter(|class| !input.is_zero() && self.price_of(class).is_none());
+        missing.map(|class| class.name).collect()
+    }
+
+    /// The price of a class, as [`Prices::cost`] takes it.
+    fn price_of(&self, class: &Fallback) -> Option<Decimal> {
+        let own = *(class.price)(&mut { *self });
+        match class.name {
+            "cache_write" => own.or(self.cache_write_30m),
+            "cache_write_30m" => own.or(self.cache_write),
+            _ => own,
+        }
+    }
+
+    /// The same prices, and for each of these classes without a price the one that follows from the price of input.
+    #[must_use]
+    pub fn assuming(mut self, classes: &[String]) -> Self {
+        let Some(input) = self.input else { return self };
+        for class in FALLBACKS.iter().filter(|class| classes.iter().any(|name| name == class.name)) {
+            let price = (class.price)(&mut self);
+            *price = price.or_else(|| input.checked_mul(class.factor).map(|price| price.normalize()));
+        }
+        self
+    }
+
+    /// All prices times a factor. A product that cannot be represented makes a price unknown.
+    fn times(mut self, factor: Decimal) -> Self {
+        let Self { input, output, cache_read, cache_write, cache_write_30m, cache_write_1h, .. } = &mut self;
+        for price in [input, output, cache_read, cache_write, cache_write_30m, cache_write_1h] {
+            *price = price.and_then(|price| price.checked_mul(factor)).map(|price| price.normalize());
+        }
+        for price in [&mut self.cache_write_12h, &mut self.reasoning] {
+            *price = price.and_then(|price| price.checked_mul(factor)).map(|price| price.normalize());
+        }
+        self
     }
 
     /// Each price that is known, by the name of its class.
@@ -101,6 +157,62 @@ impl Prices {
         .into_iter()
         .filter_map(|(name, price)| Some((name, price?)))
     }
+}
+
+/// A class of tokens of the cache, and what it costs where no price is known.
+struct Fallback {
+    /// The name of its price.
+    name: &'static str,
+    tokens: fn(&Tokens) -> u64,
+    price: fn(&mut Prices) -> &mut Option<Decimal>,
+    /// The price as a multiple of that of input. Not below what providers are known to take.
+    factor: Decimal,
+}
+
+/// What classes cost that have no price of their own. A hit costs no more than input at any provider; writes cost the
+/// multiples of Anthropic (five minutes, an hour) and `OpenAI` (30 minutes, twelve hours).
+static FALLBACKS: [Fallback; 5] = [
+    Fallback {
+        name: "cache_read",
+        tokens: |tokens| tokens.cache_read,
+        price: |prices| &mut prices.cache_read,
+        factor: Decimal::ONE,
+    },
+    Fallback {
+        name: "cache_write",
+        tokens: |tokens| tokens.cache_write_5m,
+        price: |prices| &mut prices.cache_write,
+        factor: Decimal::from_parts(125, 0, 0, false, 2),
+    },
+    Fallback {
+        name: "cache_write_30m",
+        tokens: |tokens| tokens.cache_write_30m,
+        price: |prices| &mut prices.cache_write_30m,
+        factor: Decimal::from_parts(125, 0, 0, false, 2),
+    },
+    Fallback {
+        name: "cache_write_1h",
+        tokens: |tokens| tokens.cache_write_1h,
+        price: |prices| &mut prices.cache_write_1h,
+        factor: Decimal::TWO,
+    },
+    Fallback {
+        name: "cache_write_12h",
+        tokens: |tokens| tokens.cache_write_12h,
+        price: |prices| &mut prices.cache_write_12h,
+        factor: Decimal::from_parts(25, 0, 0, false, 1),
+    },
+];
+
+/// What one request costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rated {
+    /// The prices that hold for it, with its factors and with those that were assumed.
+    pub prices: Prices,
+    /// Names of what had no price or no factor, so that one was assumed: classes of tokens, then ways of service.
+    pub assumed: Vec<String>,
+    /// The cost. Unknown where input or output has tokens and no price.
+    pub cost: Option<Cost>,
 }
 
 /// The prices of requests that have more input tokens than a threshold.
@@ -138,50 +250,94 @@ impl PriceList {
     pub const OFF_PEAK: &'static str = "off_peak";
 
     /// The names of usual service, which has no factor.
-    const USUAL: [&'static str; 5] = ["standard", "default", "auto", "on_demand", "global"];
+    const USUAL: [&'static str; 8] =
+        ["standard", "default", "auto", "on_demand", "global", "not_available", "standard_only", "normal"];
 
     /// The prices of a request with `input` input tokens (cached or not).
     pub fn at(&self, input: u64) -> &Prices {
         self.long.iter().rev().find(|tier| input > tier.above).map_or(&self.usual, |tier| &tier.prices)
     }
 
-    /// The cost of a request that had these tokens, in usual service. Unknown when a class that has tokens has no price.
+    /// The cost of a request that had these tokens and was `served` in these ways (tier, speed, region).
+    ///
+    /// - The step that its input reaches holds for all of it.
+    /// - A class of the cache without a price costs a multiple of input: hits 1, writes for 5 and 30 minutes 1.25, for an
+    ///   hour 2, for twelve hours 2.5. It is named in [`Rated::assumed`], as is a way of service without a factor, which
+    ///   counts as 1.
+    /// - Reasoning without a price costs what output costs.
     ///
     /// ```
     /// use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens};
-    /// let input = |price: &str| Prices { input: Some(price.parse().unwrap()), ..Prices::default() };
-    /// let long = vec![LongContext { above: 200_000, prices: input("4") }];
-    /// let list = PriceList { usual: input("2"), long, ..PriceList::default() };
-    /// let cost = |input| list.cost(&Tokens { input, ..Tokens::default() }).unwrap().to_string();
-    /// assert_eq!((cost(200_000), cost(300_000)), ("$0.4000".to_owned(), "$1.2000".to_owned()));
+    /// let prices = |input: &str| Prices { input: Some(input.parse().unwrap()), ..Prices::default() };
+    /// let long = vec![LongContext { above: 200_000, prices: prices("4") }];
+    /// let multiples = [("flex".to_owned(), "0.5".parse().unwrap())].into();
+    /// let list = PriceList { usual: prices("2"), long, multiples, ..PriceList::default() };
+    /// let cost = |input, served: &[&str]| {
+    ///     let served: Vec<String> = served.iter().map(|name| (*name).to_owned()).collect();
+    ///     list.rate(&Tokens { input, ..Tokens::default() }, &served).cost.unwrap().to_string()
+    /// };
+    /// assert_eq!((cost(200_000, &[]), cost(300_000, &[])), ("$0.4000".to_owned(), "$1.2000".to_owned()));
+    /// assert_eq!((cost(200_000, &["flex"]), cost(200_000, &["standard"])), ("$0.2000".to_owned(), "$0.4000".to_owned()));
+    ///
+    /// let hits = list.rate(&Tokens { cache_read: 1_000_000, ..Tokens::default() }, &[]);
+    /// assert_eq!((hits.cost.unwrap().to_string(), hits.assumed), ("$4.0000".to_owned(), vec!["cache_read".to_owned()]));
     /// ```
-    pub fn cost(&self, tokens: &Tokens) -> Option<Cost> {
-        self.at(tokens.all_input()).cost(tokens)
+    pub fn rate(&self, tokens: &Tokens, served: &[String]) -> Rated {
+        let held = self.held(tokens.all_input(), served);
+        let mut assumed = held.gaps(tokens);
+        let prices = held.assuming(&assumed);
+        assumed.extend(served.iter().filter(|name| self.factor(name).is_none()).cloned());
+        Rated { prices, assumed, cost: prices.cost(tokens) }
     }
 
-    /// The cost of a request that had these tokens and was `served` in these ways (tier, speed, region, hours): the usual cost
-    /// times the factor of each. Unknown also where a factor is.
+    /// The prices of a request with `input` input tokens (cached or not) that was `served` in these ways.
+    pub fn held(&self, input: u64, served: &[String]) -> Prices {
+        let factors = served.iter().filter_map(|name| self.factor(name));
+        factors.filter(|factor| *factor != Decimal::ONE).fold(*self.at(input), Prices::times)
+    }
+
+    /// The factor of a way of service; `None` where it has none of its own and is not the usual one.
+    fn factor(&self, served: &str) -> Option<Decimal> {
+        let usual = Self::USUAL.contains(&served).then_some(Decimal::ONE);
+        // OpenAI calls its service tier `priority` by this name as well.
+        let other = if served == "fast" { self.multiples.get("priority") } else { None };
+        self.multiples.get(served).or(other).copied().or(usual)
+    }
+
+    /// The classes that may need a price and have none, in each step: see [`PriceList::rate`] for what they cost. `input` and
+    /// `output` are among them where a request has no known cost.
     ///
     /// ```
-    /// use playhouse_protocol::usage::{PriceList, Prices, Tokens};
-    /// let usual = Prices { input: Some("2".parse().unwrap()), ..Prices::default() };
-    /// let multiples = [("flex".to_owned(), "0.5".parse().unwrap())].into();
-    /// let list = PriceList { usual, multiples, ..PriceList::default() };
-    /// let tokens = Tokens { input: 1_000_000, ..Tokens::default() };
-    /// assert_eq!(list.cost_served(&tokens, &["flex"]).unwrap().to_string(), "$1.0000");
-    /// assert_eq!(list.cost_served(&tokens, &["standard"]), list.cost(&tokens));
-    /// assert_eq!(list.cost_served(&tokens, &["priority"]), None);
+    /// use playhouse_protocol::usage::{LongContext, PriceList, Prices};
+    /// let price = |text: &str| Some(text.parse().unwrap());
+    /// let two = Prices { input: price("1"), output: price("2"), ..Prices::default() };
+    /// let usual = Prices { cache_read: price("0.1"), ..two };
+    /// let list = PriceList { usual, long: vec![LongContext { above: 5, prices: two }], ..PriceList::default() };
+    /// assert_eq!(list.gaps(), ["cache_write", "cache_read above 5 tokens", "cache_write above 5 tokens"]);
+    /// assert_eq!(PriceList::default().gaps(), ["input", "output"]);
     /// ```
-    pub fn cost_served(&self, tokens: &Tokens, served: &[&str]) -> Option<Cost> {
-        let factor = |name: &&&str| !Self::USUAL.contains(*name);
-        served.iter().filter(factor).try_fold(self.cost(tokens)?, |cost, name| {
-            cost.0.checked_mul(*self.multiples.get(*name)?).map(Cost)
-        })
+    pub fn gaps(&self) -> Vec<String> {
+        let usual = self.usual.missing().into_iter().map(str::to_owned);
+        let of_step = |step: &LongContext| {
+            let above = step.above;
+            step.prices.missing().into_iter().map(move |class| format!("{class} above {above} tokens"))
+        };
+        usual.chain(self.long.iter().flat_map(of_step)).collect()
     }
 
-    /// Whether a request that begins at `time` has the factor [`PriceList::OFF_PEAK`].
-    pub fn is_off_peak(&self, time: Timestamp) -> bool {
-        self.off_peak.iter().any(|hours| hours.holds(time))
+    /// The prices of a request that begins at `time`: with [`PriceList::OFF_PEAK`] in them, if it holds then.
+    #[must_use]
+    pub fn beginning(mut self, time: Timestamp) -> Self {
+        let holds = self.off_peak.iter().any(|hours| hours.holds(time));
+        self.off_peak.clear();
+        let factor = self.multiples.remove(Self::OFF_PEAK);
+        if let Some(factor) = factor.filter(|_| holds) {
+            self.usual = self.usual.times(factor);
+            for step in &mut self.long {
+                step.prices = step.prices.times(factor);
+            }
+        }
+        self
     }
 }
 
@@ -292,7 +448,11 @@ mod tests {
         let at = |input| *list.at(input);
         assert_eq!([at(100), at(101), at(200), at(201)], [usual("1"), usual("2"), usual("2"), usual("3")]);
         let cached = Tokens { input: 50, cache_read: 51, ..Tokens::default() };
-        assert_eq!(list.cost(&cached), None, "no price of the cache is known above 100");
+        let rated = list.rate(&cached, &[]);
+        assert_eq!(
+            (rated.cost.unwrap().0.normalize().to_string(), rated.assumed),
+            ("0.000202".to_owned(), names(&["cache_read"]))
+        );
     }
 
     #[test]
@@ -302,19 +462,77 @@ mod tests {
         assert_eq!(prices.cost(&tokens), None);
     }
 
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
     #[test]
-    fn factors_multiply_and_an_unknown_one_makes_the_cost_unknown() {
+    fn factors_multiply_and_an_unknown_one_is_named() {
         let usual = Prices { input: price("4"), output: price("20"), ..Prices::default() };
-        let multiples = [("fast", "2"), ("us", "1.1")];
+        let multiples = [("priority", "2"), ("us", "1.1")];
         let multiples =
             multiples.map(|(name, factor)| (name.to_owned(), factor.parse().unwrap())).into_iter().collect();
         let list = PriceList { usual, multiples, ..PriceList::default() };
         let tokens = Tokens { input: 1_000, output: 500, ..Tokens::default() };
-        let cost =
-            |served: &[&str]| list.cost_served(&tokens, served).map(|cost| cost.0.normalize().to_string());
-        assert_eq!(cost(&[]).unwrap(), "0.014");
-        assert_eq!(cost(&["fast", "standard", "us"]).unwrap(), "0.0308");
-        assert_eq!(cost(&["fast", "eu"]), None);
+        let rated = |served: &[&str]| {
+            let rated = list.rate(&tokens, &names(served));
+            (rated.cost.unwrap().0.normalize().to_string(), rated.assumed)
+        };
+        assert_eq!(rated(&[]), ("0.014".to_owned(), names(&[])));
+        assert_eq!(rated(&["fast", "standard", "us"]), ("0.0308".to_owned(), names(&[])));
+        assert_eq!(rated(&["priority", "eu"]), ("0.028".to_owned(), names(&["eu"])));
+        assert_eq!(list.held(1_000, &names(&["us"])).input, price("4.4"));
+    }
+
+    #[test]
+    fn a_class_without_a_price_costs_a_multiple_of_input() {
+        let of = |tokens: Tokens| {
+            let usual = Prices { input: price("4"), output: price("20"), ..Prices::default() };
+            let rated = PriceList::from(usual).rate(&tokens, &[]);
+            assert_eq!(rated.cost, rated.prices.cost(&tokens), "the prices of the row give its cost");
+            (rated.cost.unwrap().0.normalize().to_string(), rated.assumed)
+        };
+        let (none, million) = (Tokens::default(), 1_000_000);
+        for (tokens, dollars, assumed) in [
+            (Tokens { cache_read: million, ..none }, "4", "cache_read"),
+            (Tokens { cache_write_5m: million, ..none }, "5", "cache_write"),
+            (Tokens { cache_write_30m: million, ..none }, "5", "cache_write_30m"),
+            (Tokens { cache_write_1h: million, ..none }, "8", "cache_write_1h"),
+            (Tokens { cache_write_12h: million, ..none }, "10", "cache_write_12h"),
+        ] {
+            assert_eq!(of(tokens), (dollars.to_owned(), names(&[assumed])));
+        }
+        assert_eq!(of(Tokens { reasoning: million, ..none }), ("20".to_owned(), names(&[])));
+        let usual = Prices { output: price("20"), ..Prices::default() };
+        let rated = PriceList::from(usual).rate(&Tokens { cache_read: 1, ..none }, &[]);
+        assert_eq!(
+            (rated.cost, rated.assumed),
+            (None, names(&[])),
+            "nothing follows without a price of input"
+        );
+        let usual = Prices { input: price("1"), cache_write: price("3"), ..Prices::default() };
+        let rated = PriceList::from(usual).rate(&Tokens { cache_write_30m: million, ..none }, &[]);
+        assert_eq!(
+            (rated.cost, rated.assumed),
+            (Some(Cost(Decimal::from(3))), names(&[])),
+            "the usual lifetime"
+        );
+    }
+
+    #[test]
+    fn prices_of_hours_are_those_of_the_beginning() {
+        let usual = Prices { input: price("4"), ..Prices::default() };
+        let long = vec![LongContext { above: 10, prices: Prices { input: price("8"), ..Prices::default() } }];
+        let multiples = [("off_peak".to_owned(), "0.5".parse().unwrap())].into();
+        let off_peak = vec!["1-7 00:00-01:00".parse().unwrap()];
+        let list = PriceList { usual, long, multiples, off_peak };
+        let at = |minute: u64| {
+            let list = list.clone().beginning(Timestamp::from_millis(minute * 60_000));
+            assert!(list.multiples.is_empty() && list.off_peak.is_empty());
+            [list.at(1).input, list.at(11).input]
+        };
+        assert_eq!(at(30), [price("2"), price("4")]);
+        assert_eq!(at(60), [price("4"), price("8")]);
     }
 
     #[test]

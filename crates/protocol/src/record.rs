@@ -4,6 +4,7 @@
 //! versions stay readable for ever, and a kind or version from a newer engine is refused by name.
 
 mod artifact;
+mod attempt;
 mod session;
 mod step_part;
 
@@ -19,7 +20,6 @@ pub use crate::consent::{ConsentAnswer, ConsentAsked};
 use crate::delegate::{Delegate, HandedOver};
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, ConsentId, MessageId, PartId, QuestionId, SessionId};
-use crate::ledger::{Purpose, Tier};
 use crate::message::{
     CallInput, CallResult, Changed, CompactionKind, FinishReason, Part, PromptKind, ToolSwitches, UserMessage,
 };
@@ -29,9 +29,10 @@ use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::time::Timestamp;
 use crate::tool::ToolOrigin;
-use crate::usage::{Cost, LongContext, PriceList, Prices, Tokens, Totals, Usage};
+use crate::usage::{Cost, Tokens, Totals};
 
 pub use artifact::{ArtifactCaptured, also_null};
+pub use attempt::{AttemptEnded, AttemptOutcome, AttemptStarted, InnerCall};
 pub use session::{SessionChanged, SessionCreated};
 pub use step_part::StepPart;
 
@@ -368,121 +369,6 @@ pub struct SettledTool {
     /// What the model is told of it; absent for a native one, of which the engine knows that. Events leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<ToolSpec>,
-}
-
-/// See [`Record::AttemptStarted`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AttemptStarted {
-    /// The attempt's id, which goes out as the header `x-playhouse-attempt`.
-    pub attempt: AttemptId,
-    /// The turn.
-    pub turn: MessageId,
-    /// The step: the id of the assistant message.
-    pub step: MessageId,
-    /// Number of the step within its turn, from 1.
-    pub step_number: u32,
-    /// Number of the attempt within its step, from 1.
-    pub attempt_number: u32,
-    /// The agent.
-    pub agent: String,
-    /// The model that is asked.
-    pub model: ModelRef,
-    /// What it is for.
-    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
-    pub purpose: Purpose,
-    /// How the platform charges for the model.
-    #[serde(default, skip_serializing_if = "Tier::is_pro")]
-    pub tier: Tier,
-    /// The version of the catalogue that the prices are from; absent for prices that the operator wrote.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub catalogue: Option<String>,
-    /// Estimated input, in tokens.
-    pub estimated_input: u64,
-    /// Prices at this time.
-    #[serde(default)]
-    pub prices: Prices,
-    /// Prices at this time of a request that turns out to be long, by rising threshold.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub long_prices: Vec<LongContext>,
-    /// Queued prompts that this step is the first to read (steering).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steered: Vec<MessageId>,
-    /// Notes that came while the turn ran, and that this step is the first to read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<MessageId>,
-    /// Whether this is the step at the limit, in which nothing more may be called.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub last: bool,
-}
-
-impl AttemptStarted {
-    /// The first attempt of a turn's first step, of unknown size and without prices.
-    pub fn new(
-        attempt: AttemptId,
-        turn: MessageId,
-        step: MessageId,
-        agent: impl Into<String>,
-        model: ModelRef,
-    ) -> Self {
-        Self {
-            attempt,
-            turn,
-            step,
-            step_number: 1,
-            attempt_number: 1,
-            agent: agent.into(),
-            model,
-            purpose: Purpose::default(),
-            tier: Tier::default(),
-            catalogue: None,
-            estimated_input: 0,
-            prices: Prices::default(),
-            long_prices: Vec::new(),
-            steered: Vec::new(),
-            notes: Vec::new(),
-            last: false,
-        }
-    }
-
-    /// All prices at this time.
-    pub fn price_list(&self) -> PriceList {
-        PriceList { usual: self.prices, long: self.long_prices.clone(), ..PriceList::default() }
-    }
-}
-
-/// How an attempt ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "status", rename_all = "snake_case")]
-pub enum AttemptOutcome {
-    /// The answer is complete.
-    Finished,
-    /// It failed; what it had streamed is withdrawn.
-    Failed {
-        /// Why.
-        error: ErrorInfo,
-    },
-    /// The turn was aborted.
-    Aborted,
-    /// The process ended in the middle of it.
-    Lost,
-}
-
-/// See [`Record::AttemptEnded`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AttemptEnded {
-    /// The attempt.
-    pub attempt: AttemptId,
-    /// How it ended.
-    pub outcome: AttemptOutcome,
-    /// What it used; absent when nothing was used (the request never reached a model).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
-    /// What it cost; absent when that is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Cost>,
-    /// The model that says it answered, where that is told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered_by: Option<String>,
 }
 
 /// See [`Record::StepFinished`].

@@ -211,6 +211,10 @@ impl SessionSummary {
                 }
                 if let (Some(open), Some(usage)) = (open, &ended.usage) {
                     self.usage.entry(open.model.to_string()).or_default().add_attempt(usage, ended.cost);
+                    for call in &ended.inner {
+                        let totals = self.usage.entry(call.model.to_string()).or_default();
+                        totals.add_attempt(&call.usage, call.cost);
+                    }
                 }
             }
             Record::TurnStarted { turn } => self.turn = Some(*turn),

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::price::{LongContext, OffPeak, PriceList, Prices};
+pub use crate::price::{LongContext, OffPeak, PriceList, Prices, Rated};
 
 /// Counts of tokens by class. Each token is in one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -108,6 +108,25 @@ pub struct Usage {
     /// The provider's own usage object, as it came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<Value>,
+    /// How the answer says that it was served, where that is not the usual way: tier, speed, region. Names of factors of
+    /// a [`PriceList`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub served: Vec<String>,
+    /// What the provider says that the answer cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_cost: Option<Cost>,
+    /// Calls inside of the answer that bill at models of their own. Not part of `tokens`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner: Vec<InnerUsage>,
+}
+
+/// What a call inside of an answer used, which another model of the same provider answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InnerUsage {
+    /// The model, as the provider names it.
+    pub model: String,
+    /// Exclusive token counts.
+    pub tokens: Tokens,
 }
 
 /// An exact amount of US dollars.

@@ -44,6 +44,11 @@ pub trait Facts {
         None
     }
 
+    /// The most input tokens that a request to `model` may have, where that is known.
+    fn window(&self, _model: &ModelRef) -> Option<u64> {
+        None
+    }
+
     /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None`
     /// where the window is not known.
     fn room(&self, _model: &ModelRef) -> Option<u64> {

@@ -267,8 +267,6 @@ pub struct OpenAttempt {
     pub estimated_input: u64,
     /// Bytes of the conversation in its request.
     pub conversation_bytes: u64,
-    /// Prices when it started.
-    pub prices: PriceList,
 }
 
 /// An attempt beside the steps of turns: for a title, or for a summary.
@@ -284,8 +282,6 @@ pub struct OpenAside {
     pub model: ModelRef,
     /// Estimated input, in tokens.
     pub estimated_input: u64,
-    /// Prices when it started.
-    pub prices: PriceList,
 }
 
 /// A call of the step under way.

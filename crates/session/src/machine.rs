@@ -14,7 +14,7 @@ use playhouse_protocol::{CommandError, Entry, ErrorInfo, ModelRef, Record, Reply
 use crate::effect::{Deadline, Effect, Input, PreparedCall, Stamp, Ticket};
 use crate::fold::{FoldError, QueuedPrompt, Session, StepPhase};
 use crate::retry::RetryPolicy;
-use crate::settle::estimated_usage;
+use crate::settle::{OwnCount, estimated_usage};
 
 mod aborts;
 mod again;
@@ -294,8 +294,8 @@ impl Machine {
         match turn.step.as_ref().map(|step| &step.phase) {
             Some(StepPhase::Attempting(open)) => {
                 let open = open.clone();
-                let usage = estimated_usage(None, open.estimated_input, 0);
-                self.end_attempt(open.id, &open.prices, AttemptOutcome::Lost, Some(usage), None, stamp)
+                let usage = estimated_usage(None, OwnCount::of_request(open.estimated_input));
+                self.end_attempt(open.id, AttemptOutcome::Lost, Some(usage), None, stamp)
             }
             Some(StepPhase::Finished { .. }) => self.resume_calls(stamp),
             Some(StepPhase::Unanswered) | None => Ok(()),

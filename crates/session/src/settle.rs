@@ -13,39 +13,139 @@ pub fn estimated_tokens(bytes: u64) -> u64 {
     bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
-/// The usage of an attempt that was cut: what the provider had reported until then, and an estimate of the rest.
-pub(crate) fn estimated_usage(reported: Option<Usage>, estimated_input: u64, streamed_bytes: u64) -> Usage {
-    let streamed = estimated_tokens(streamed_bytes);
-    let (mut tokens, raw) = match reported {
-        Some(usage) => (usage.tokens, usage.raw),
-        None => (Tokens::default(), None),
-    };
-    if tokens.all_input() == 0 {
-        tokens.input = estimated_input;
-    }
-    let seen = tokens.output + tokens.reasoning;
-    tokens.output += streamed.saturating_sub(seen);
-    Usage { tokens, quality: Quality::Estimated, raw }
+/// What the engine knows itself of a request and its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnCount {
+    /// Estimated tokens of the request.
+    pub input: u64,
+    /// Bytes of the answer: text, reasoning and calls.
+    pub answer_bytes: u64,
+    /// The most input tokens that the model takes, where that is known.
+    pub window: Option<u64>,
 }
 
-/// The usage of an attempt with a complete answer: as it was reported, or estimated where the final figures are missing.
-pub(crate) fn usage_of_answer(reported: Option<Usage>, estimated_input: u64, bytes: u64) -> Usage {
-    match reported {
-        Some(usage) if usage.quality != Quality::Estimated => usage,
-        partial => estimated_usage(partial, estimated_input, bytes),
+impl OwnCount {
+    /// Of a request without an answer.
+    pub(crate) const fn of_request(input: u64) -> Self {
+        Self { input, answer_bytes: 0, window: None }
     }
+
+    /// Whether a count is above what the model takes, and above twice the engine's own estimate.
+    fn is_beyond(self, count: u64, estimate: u64) -> bool {
+        self.window.is_some_and(|window| count > window) && count > estimate.saturating_mul(2)
+    }
+}
+
+/// The usage of an attempt that was cut: what the provider had reported until then, and an estimate of the rest.
+pub(crate) fn estimated_usage(reported: Option<Usage>, own: OwnCount) -> Usage {
+    let mut usage = reported.unwrap_or_default();
+    let tokens = &mut usage.tokens;
+    if tokens.all_input() == 0 {
+        tokens.input = own.input;
+    }
+    let seen = tokens.output.saturating_add(tokens.reasoning);
+    let rest = estimated_tokens(own.answer_bytes).saturating_sub(seen);
+    tokens.output = tokens.output.saturating_add(rest);
+    usage.quality = Quality::Estimated;
+    believed(usage, own)
+}
+
+/// The usage of an attempt with a complete answer: as it was reported, or estimated where the final figures are missing or
+/// are no counts (0 for a request or an answer that holds something).
+pub(crate) fn usage_of_answer(reported: Option<Usage>, own: OwnCount) -> Usage {
+    let mut usage = match reported {
+        Some(usage) if usage.quality != Quality::Estimated => usage,
+        partial => return estimated_usage(partial, own),
+    };
+    let tokens = &mut usage.tokens;
+    // Where calls inside of it have figures of their own, the answer may be theirs.
+    let is_own = usage.inner.is_empty();
+    let no_input = is_own && tokens.all_input() == 0 && own.input > 0;
+    let no_output = is_own && tokens.output == 0 && tokens.reasoning == 0 && own.answer_bytes > 0;
+    if no_input {
+        tokens.input = own.input;
+    }
+    if no_output {
+        tokens.output = estimated_tokens(own.answer_bytes);
+    }
+    if (no_input || no_output) && usage.quality == Quality::Reported {
+        usage.quality = Quality::Estimated;
+    }
+    believed(usage, own)
+}
+
+/// The same usage, with the engine's own estimate in place of counts that cannot be right.
+fn believed(mut usage: Usage, own: OwnCount) -> Usage {
+    let tokens = &mut usage.tokens;
+    let estimated_output = estimated_tokens(own.answer_bytes);
+    if own.is_beyond(tokens.all_input(), own.input) {
+        let Tokens { output, reasoning, .. } = *tokens;
+        *tokens = Tokens { input: own.input, output, reasoning, ..Tokens::default() };
+        usage.quality = Quality::Unreconciled;
+    }
+    if own.is_beyond(tokens.output.saturating_add(tokens.reasoning), estimated_output) {
+        (tokens.output, tokens.reasoning) = (estimated_output, 0);
+        usage.quality = Quality::Unreconciled;
+    }
+    usage
 }
 
 /// The usage of an attempt that failed, if it may have used anything.
-pub(crate) fn usage_of_failure(failed: &FailedAttempt, estimated_input: u64) -> Option<Usage> {
+pub(crate) fn usage_of_failure(
+    failed: &FailedAttempt,
+    estimated_input: u64,
+    window: Option<u64>,
+) -> Option<Usage> {
     let FailedAttempt { usage, streamed_bytes, may_have_used, .. } = failed;
-    let used = *may_have_used || usage.is_some();
-    used.then(|| estimated_usage(usage.clone(), estimated_input, *streamed_bytes))
+    let own = OwnCount { input: estimated_input, answer_bytes: *streamed_bytes, window };
+    (*may_have_used || usage.is_some()).then(|| estimated_usage(usage.clone(), own))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn own(input: u64, answer_bytes: u64) -> OwnCount {
+        OwnCount { input, answer_bytes, window: Some(10_000) }
+    }
+
+    fn of_answer(tokens: Tokens, own: OwnCount) -> (Tokens, Quality) {
+        let usage = usage_of_answer(Some(Usage { tokens, ..Usage::default() }), own);
+        (usage.tokens, usage.quality)
+    }
+
+    #[test]
+    fn a_false_zero_is_no_count() {
+        let none = Tokens::default();
+        let all = Tokens { input: 50, output: 25, ..none };
+        assert_eq!(of_answer(none, own(50, 100)), (all, Quality::Estimated));
+        let input = Tokens { input: 70, ..none };
+        let estimated = Tokens { input: 70, output: 25, ..none };
+        assert_eq!(of_answer(input, own(50, 100)), (estimated, Quality::Estimated));
+        assert_eq!(of_answer(input, own(50, 0)), (input, Quality::Reported), "an answer without anything");
+        for sound in
+            [Tokens { cache_read: 60, output: 1, ..none }, Tokens { input: 60, reasoning: 1, ..none }]
+        {
+            assert_eq!(of_answer(sound, own(50, 100)), (sound, Quality::Reported));
+        }
+    }
+
+    #[test]
+    fn a_count_that_no_request_can_have_is_not_believed() {
+        let none = Tokens::default();
+        let sound = Tokens { input: 50, output: 5, ..none };
+        let huge = Tokens { input: 4_000, cache_read: 500_000, output: 5, ..none };
+        assert_eq!(of_answer(huge, own(50, 20)), (sound, Quality::Unreconciled));
+        let talkative = Tokens { input: 50, reasoning: 500_000, ..none };
+        assert_eq!(of_answer(talkative, own(50, 20)), (sound, Quality::Unreconciled));
+        for (tokens, own) in [
+            (huge, OwnCount { window: None, ..own(50, 20) }),
+            (huge, own(300_000, 20)),
+            (Tokens { input: 9_999, output: 5, ..none }, own(50, 20)),
+        ] {
+            assert_eq!(of_answer(tokens, own), (tokens, Quality::Reported));
+        }
+    }
 
     #[test]
     fn what_was_reported_is_kept_and_the_rest_is_estimated() {
@@ -53,14 +153,14 @@ mod tests {
             tokens: Tokens { input: 3, cache_read: 100, output: 1, ..Tokens::default() },
             ..Usage::default()
         };
-        let usage = estimated_usage(Some(reported), 9_999, 401);
+        let usage = estimated_usage(Some(reported), own(9_999, 401));
         assert_eq!(usage.tokens, Tokens { input: 3, cache_read: 100, output: 101, ..Tokens::default() });
         assert_eq!(usage.quality, Quality::Estimated);
     }
 
     #[test]
     fn with_nothing_reported_all_is_estimated() {
-        let usage = estimated_usage(None, 50, 0);
+        let usage = estimated_usage(None, OwnCount::of_request(50));
         assert_eq!(usage.tokens, Tokens { input: 50, ..Tokens::default() });
     }
 }

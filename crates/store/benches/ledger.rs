@@ -199,7 +199,19 @@ impl<'a> Log<'a> {
         let cost = usage.as_ref().and_then(|_| Some(Cost("0.0123".parse().ok()?)));
         let outcome = AttemptOutcome::Finished;
         let answered_by = Some("model-2026-07-01".to_owned());
-        self.add(at, Record::AttemptEnded(AttemptEnded { attempt, outcome, usage, cost, answered_by }));
+        self.add(
+            at,
+            Record::AttemptEnded(AttemptEnded {
+                attempt,
+                outcome,
+                usage,
+                cost,
+                answered_by,
+                assumed: Vec::new(),
+                ended: None,
+                inner: Vec::new(),
+            }),
+        );
     }
 }
 
@@ -210,7 +222,14 @@ fn usage() -> Usage {
         "input_tokens": 1_234, "cache_read_input_tokens": 20_000, "cache_creation_input_tokens": 0,
         "output_tokens": 567, "service_tier": "standard",
     });
-    Usage { tokens, quality: Quality::Reported, raw: Some(raw) }
+    Usage {
+        tokens,
+        quality: Quality::Reported,
+        raw: Some(raw),
+        inner: Vec::new(),
+        provider_cost: None,
+        served: Vec::new(),
+    }
 }
 
 fn measure(effort: Effort) -> Result<Vec<Measurement>> {

@@ -7,7 +7,7 @@ use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use playhouse_protocol::ledger::{GroupBy, TreeUsage, UsageKey, UsageLine, UsageQuery};
-use playhouse_protocol::{Day, MessageId, SessionId, Timestamp};
+use playhouse_protocol::{Cost, Day, MessageId, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::extract::{Ids, Search};
@@ -53,7 +53,11 @@ pub(crate) async fn usage(
         }
     };
     let next = page.next.as_ref().map(place).transpose()?;
-    Ok(Json(UsageRows { rows: page.groups.into_iter().map(UsageLine::from).collect(), next }))
+    let mut rows: Vec<UsageLine> = page.groups.into_iter().map(UsageLine::from).collect();
+    if !principal.reads_all() {
+        rows.iter_mut().for_each(|row| row.provider_says = None);
+    }
+    Ok(Json(UsageRows { rows, next }))
 }
 
 fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Problem> {
@@ -115,7 +119,7 @@ pub(crate) async fn of_turn(
     Ids((session, turn)): Ids<(SessionId, MessageId)>,
 ) -> Result<Json<TreeUsage>, Problem> {
     app.summary(&principal, session).await?;
-    Ok(Json(app.engine().turn_usage(session, turn).await?))
+    Ok(Json(told(app.engine().turn_usage(session, turn).await?, &principal)))
 }
 
 /// `GET /v1/sessions/{session}/tree/usage`
@@ -125,7 +129,17 @@ pub(crate) async fn of_tree(
     Ids(session): Ids<SessionId>,
 ) -> Result<Json<TreeUsage>, Problem> {
     app.summary(&principal, session).await?;
-    Ok(Json(app.engine().tree_usage(session).await?))
+    Ok(Json(told(app.engine().tree_usage(session).await?, &principal)))
+}
+
+/// The usage as `principal` is to read it: what providers take is the operator's.
+fn told(mut usage: TreeUsage, principal: &Principal) -> TreeUsage {
+    if !principal.reads_all() {
+        for sum in [&mut usage.sum, &mut usage.own].into_iter().chain(usage.models.values_mut()) {
+            (sum.provider_cost, sum.provider_priced) = (Cost::ZERO, Cost::ZERO);
+        }
+    }
+    usage
 }
 
 #[cfg(test)]

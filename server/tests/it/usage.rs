@@ -119,6 +119,7 @@ async fn one_sum_over_all_is_what_the_model_reported() {
         "estimated_rows": 0,
         "unpriced_rows": 0,
         "unreconciled_rows": 0,
+        "assumed_rows": 0,
     }]});
     assert_eq!(page, expected);
     assert_eq!(cost(&page["rows"][0]["cost"]), micros / Decimal::from(1_000_000));

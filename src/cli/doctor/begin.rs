@@ -76,13 +76,30 @@ fn of_agents(settings: &Settings, agents: &Agents, usual: &Result<&Agent, String
 
 fn model(check: &'static str, settings: &Settings, model: &ModelRef) -> Finding {
     match usable(settings, model) {
-        Ok(()) => Finding::new(check, Status::Ok, model.to_string()),
+        Ok(()) => Finding::new(check, Status::Ok, format!("{model}{}", price_gaps(settings, model))),
         Err(error @ (ConfigError::MissingKey { .. } | ConfigError::MissingHeader { .. })) => {
             Finding::new(check, Status::Missing, format!("{model}: {error}"))
                 .advice("nothing is asked of it until that is there")
         }
         Err(error) => Finding::new(check, Status::Wrong, error.to_string())
             .advice("name one of those that `playhouse models` lists"),
+    }
+}
+
+/// The prices that a model lacks, and what follows. Empty for one that lacks none.
+fn price_gaps(settings: &Settings, model: &ModelRef) -> String {
+    if model.provider == mock::PROVIDER {
+        return String::new();
+    }
+    let catalogue = settings.catalogue.now();
+    let gaps = catalogue.find(model).map(|known| known.facts.prices.gaps()).unwrap_or_default();
+    match gaps.iter().any(|gap| gap == "input" || gap == "output") {
+        _ if gaps.is_empty() => String::new(),
+        true => format!(
+            "; no price of {}: what it costs is not known, and a budget in money refuses it",
+            gaps.join(", ")
+        ),
+        false => format!("; no price of {}: assumed from that of input", gaps.join(", ")),
     }
 }
 

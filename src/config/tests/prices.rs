@@ -28,9 +28,10 @@ fn prices_have_classes_steps_and_factors() {
     assert_eq!(prices.at(200_000).reasoning, price("9"));
     let multiples: Vec<String> = prices.multiples.iter().map(|(name, by)| format!("{name} {by}")).collect();
     assert_eq!(multiples, ["flex 0.5", "night 0.25"]);
-    // A price holds for every request, unless steps are set; factors that are known stay.
+    // What is not named stays as it is known.
     let known = facts("gpt-6.1-sol", "cache_write_12h = 6");
-    assert!(known.long.is_empty() && known.multiples.contains_key("flex"));
+    assert_eq!((known.usual.cache_write_12h, known.usual.input), (price("6"), price("2")));
+    assert_eq!((known.at(300_000).input, known.multiples.contains_key("flex")), (price("4"), true));
     assert_eq!(facts("gpt-6.1-sol", "multiples = { flex = 0.4 }").multiples["flex"].to_string(), "0.4");
     assert_eq!(facts("gpt-6.1-sol", "long = []").long, []);
 }

@@ -72,9 +72,12 @@ fn of_tree(
         }
     }
     // Asked for after the rows: what was archived between two pages of them is known then.
-    let archived = ledger.archived_before()?.filter(|archived| *archived > summary.created);
+    let any_archived = ledger.archived_before()?;
+    let archived = any_archived.filter(|archived| *archived > summary.created);
     let is_known = turn.is_none_or(|turn| rows.steps.contains_key(&(session, turn)));
-    if archived.is_none() && is_known {
+    // A row may be older than its session where the clock was ahead when that was made.
+    let is_whole = any_archived.is_none() || own.len() as u64 >= summary.totals().attempts;
+    if archived.is_none() && is_known && is_whole {
         return Ok(Some(rows.below(session, turn)));
     }
     let entries = match log.read(session, Seq::START, usize::MAX) {
@@ -125,7 +128,9 @@ fn rows_of(entries: &[Entry], session: SessionId) -> Vec<LedgerRow> {
         };
         if let Record::AttemptEnded(ended) = &entry.record {
             // What stands before the point where a fork left is the other session's.
-            rows.extend(LedgerRow::new(before, ended, entry.at).filter(|row| row.session == session));
+            rows.extend(
+                LedgerRow::of(before, ended, entry.at).into_iter().filter(|row| row.session == session),
+            );
         }
         before.apply(entry);
     }
@@ -219,7 +224,7 @@ mod tests {
         ] {
             let tokens = Tokens { input, ..Tokens::default() };
             let totals = Totals { tokens, attempts: 1, ..Totals::default() };
-            rows.sums.insert((session, turn, "p/m".into()), UsageSum { totals, unreconciled: 0 });
+            rows.sums.insert((session, turn, "p/m".into()), UsageSum { totals, ..UsageSum::default() });
             rows.steps.entry((session, turn)).or_default().insert(step);
             rows.parents.extend(parent.map(|step| (session, step)));
         }

@@ -59,6 +59,12 @@ struct Data<'a> {
     currency: &'a str,
     costs: &'a CostByClass,
     prices: &'a Prices,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    assumed: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    served: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_cost: Option<playhouse_protocol::Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     catalogue: Option<&'a str>,
     started: String,
@@ -104,6 +110,9 @@ impl<'a> Data<'a> {
             currency: "USD",
             costs: &row.costs,
             prices: &row.prices,
+            assumed: &row.assumed,
+            served: &row.served,
+            provider_cost: row.provider_cost,
             catalogue: row.catalogue.as_deref(),
             started: rfc3339(row.started),
             corrects: row.corrects.as_ref().map(|row| row.0.as_str()),

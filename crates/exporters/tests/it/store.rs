@@ -40,6 +40,9 @@ fn append_a_turn(store: &Store) {
             usage: Some(Usage { tokens: Tokens { input: 5, ..Tokens::default() }, ..Usage::default() }),
             cost: None,
             answered_by: None,
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         }),
         Record::TurnEnded(TurnEnded {
             changed: None,

@@ -224,7 +224,7 @@ impl Decode for Decoder {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.usage.usage()
+        self.usage.usage(self.model.as_deref())
     }
 
     fn usage_reports(&self) -> u64 {
@@ -245,7 +245,7 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
-        let usage = self.usage.usage().filter(|_| self.usage_is_final);
+        let usage = self.usage.usage(self.model.as_deref()).filter(|_| self.usage_is_final);
         let (model, repairs) = (self.model.take(), self.parts.take_repairs());
         Ok(Answer { finish, usage, model, repairs, removals: Removals::read(&self.transformations) })
     }
@@ -331,7 +331,7 @@ impl Decoder {
         let start = start.unwrap_or_default();
         self.model = start.model;
         self.transformations = start.input_transformations.unwrap_or_default();
-        self.usage.merge(start.usage.unwrap_or_default());
+        self.usage.add(&start.usage.unwrap_or_default());
         Ok(())
     }
 
@@ -511,7 +511,7 @@ impl Decoder {
     fn message_delta(&mut self, event: MessageDelta) {
         let usage = event.usage.unwrap_or_default();
         self.usage_is_final |= !usage.is_empty();
-        self.usage.merge(usage);
+        self.usage.add(&usage);
         let reason = event.delta.and_then(|delta| delta.stop_reason);
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             self.stop_reason = Some(reason);

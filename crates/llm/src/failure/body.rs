@@ -3,12 +3,19 @@
 /// The longest text of a provider that goes into an error, in characters.
 const TEXT_LIMIT: usize = 500;
 
+/// Whether a body is a page for people: of a proxy, or of another server than the provider's.
+pub(crate) fn is_page(body: &[u8]) -> bool {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body).trim_ascii_start();
+    let begins =
+        |word: &str| body.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()));
+    begins("<!doctype html") || begins("<html")
+}
+
 /// A body for people: what an HTML page is titled, or the beginning of a text.
 pub(crate) fn describe_body(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(16 << 10)]);
     let lower = text.to_ascii_lowercase();
-    let start = lower.trim_start();
-    if start.starts_with("<!doctype html") || start.starts_with("<html") {
+    if is_page(body) {
         let title = lower.find("<title").and_then(|tag| {
             let from = tag + lower[tag..].find('>')? + 1;
             let to = from + lower[from..].find("</title")?;

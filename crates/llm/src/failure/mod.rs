@@ -14,7 +14,7 @@ use self::said::Said;
 use self::wait::retry_after_ms;
 use crate::Endpoint;
 
-pub(crate) use self::body::describe_body;
+pub(crate) use self::body::{describe_body, is_page};
 
 /// The error of an event that reports one, in the middle of an answer: a fragment without the provider's name.
 pub(crate) fn in_stream(value: &Value) -> ErrorInfo {

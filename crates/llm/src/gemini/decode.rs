@@ -143,7 +143,7 @@ impl Decode for Decoder {
         }
         if let Some(usage) = chunk.usage_metadata {
             self.usage_is_final |= self.finish_reason.is_some() && !usage.is_empty();
-            self.usage.merge(usage);
+            self.usage.add(&usage);
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Decode for Decoder {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.usage.usage()
+        self.usage.usage(self.model.as_deref())
     }
 
     fn usage_reports(&self) -> u64 {
@@ -199,7 +199,7 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
-        let usage = self.usage.usage().filter(|_| self.usage_is_final);
+        let usage = self.usage.usage(self.model.as_deref()).filter(|_| self.usage_is_final);
         let (model, repairs) = (self.model.take(), self.parts.take_repairs());
         Ok(Answer { finish, usage, model, repairs, removals: Removals::default() })
     }

@@ -4,7 +4,7 @@ use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::{ErrorInfo, Usage};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::calls::{Calls, Piece};
 use super::content::Content;
@@ -60,7 +60,17 @@ struct Chunk<'a> {
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<Value>,
+    /// Where Groq puts figures as well.
+    #[serde(default, deserialize_with = "fitting")]
+    x_groq: Option<Members>,
+    #[serde(borrow, default, deserialize_with = "fitting")]
+    service_tier: Option<Text<'a>>,
     error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Members {
+    usage: Option<Map<String, Value>>,
 }
 
 #[derive(Deserialize)]
@@ -74,6 +84,9 @@ struct Choice<'a> {
     message: Option<Delta<'a>>,
     #[serde(borrow, default, deserialize_with = "fitting")]
     finish_reason: Option<Text<'a>>,
+    /// Where Moonshot puts figures as well.
+    #[serde(default, deserialize_with = "fitting")]
+    usage: Option<Map<String, Value>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -209,18 +222,28 @@ impl Decode for Decoder {
         if self.model.is_none() {
             self.model = chunk.model.filter(|model| !model.is_empty()).map(|model| model.to_string());
         }
+        if let Some(tier) = &chunk.service_tier {
+            self.usage.tier(tier);
+        }
+        let elsewhere = chunk.choices.iter().flatten().find_map(|choice| choice.usage.as_ref());
+        let elsewhere = elsewhere.or(chunk.x_groq.as_ref().and_then(|members| members.usage.as_ref()));
+        let is_elsewhere = elsewhere.is_some();
+        if let Some(usage) = elsewhere {
+            self.usage.add(usage);
+        }
         let has_figures = chunk.usage.is_some();
         if let Some(Value::Object(usage)) = chunk.usage
             // Some servers end with an empty one, which takes nothing back.
             && !usage.is_empty()
         {
-            self.usage.replace(usage);
+            self.usage.add(&usage);
         }
         // Figures by themselves follow the answer.
         if self.finish_reason.is_some() && has_figures && chunk.choices.as_ref().is_none_or(Vec::is_empty) {
             self.close(batch)?;
         }
-        let is_all = !has_figures && chunk.choices.as_ref().is_some_and(|choices| choices.len() == 1);
+        let is_all =
+            !has_figures && !is_elsewhere && chunk.choices.as_ref().is_some_and(|choices| choices.len() == 1);
         for mut choice in chunk.choices.into_iter().flatten() {
             if choice.index.unwrap_or(0) == 0 {
                 if let Some(message) = choice.message.take().filter(|_| !self.has_any()) {
@@ -251,7 +274,7 @@ impl Decode for Decoder {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.usage.usage()
+        self.usage.usage(self.model.as_deref())
     }
 
     fn usage_reports(&self) -> u64 {
@@ -281,8 +304,9 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
+        let usage = self.usage();
         let (model, repairs) = (self.model.take(), self.parts.take_repairs());
-        Ok(Answer { finish, usage: self.usage(), model, repairs, removals: Removals::default() })
+        Ok(Answer { finish, usage, model, repairs, removals: Removals::default() })
     }
 }
 

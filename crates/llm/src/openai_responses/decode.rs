@@ -84,6 +84,8 @@ struct Response<'a> {
     model: Option<String>,
     #[serde(default, deserialize_with = "fitting")]
     usage: Option<Map<String, Value>>,
+    #[serde(default, deserialize_with = "fitting")]
+    service_tier: Option<String>,
     error: Option<Value>,
     #[serde(default, deserialize_with = "fitting")]
     incomplete_details: Option<IncompleteDetails>,
@@ -166,7 +168,7 @@ impl Decode for Decoder {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.usage.usage()
+        self.usage.usage(self.model.as_deref())
     }
 
     fn usage_reports(&self) -> u64 {
@@ -183,9 +185,10 @@ impl Decode for Decoder {
             _ => FinishReason::Other,
         };
         let finish = self.parts.settle(finish, reported)?;
+        let usage = self.usage();
         let (model, repairs) = (self.model.take(), self.parts.take_repairs());
         let removals = Removals::read(&self.transformations);
-        Ok(Answer { finish, usage: self.usage.usage(), model, repairs, removals })
+        Ok(Answer { finish, usage, model, repairs, removals })
     }
 }
 
@@ -414,7 +417,10 @@ impl Decoder {
         response: Response<'_>,
         batch: &mut Batch<'_>,
     ) -> Result<(), ErrorInfo> {
-        self.usage.merge(response.usage.unwrap_or_default());
+        self.usage.add(&response.usage.unwrap_or_default());
+        if let Some(tier) = &response.service_tier {
+            self.usage.tier(tier);
+        }
         self.model = response.model;
         self.transformations = response.input_transformations.unwrap_or_default();
         if event == "response.failed" {

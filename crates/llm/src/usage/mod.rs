@@ -1,11 +1,20 @@
 //! What an answer used: every provider counts in its own way, and becomes exclusive counts here.
 //!
-//! Which way that is belongs to the provider and the dialect ([`UsageConvention`]) and is never read from the figures.
+//! - The figures are looked for wherever a provider is known to put them, under any provider: see `table`.
+//! - Whether a figure is part of another one is told by its name, by the reported total, or by the convention of the
+//!   provider and the dialect ([`UsageConvention`]), in that order.
+//! - A stream may report several times. The largest report of input and that of output count, each as a whole.
 
-mod anthropic;
-mod inclusive;
+mod inner;
+mod read;
+mod service;
+mod table;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 
 use playhouse_protocol::Usage;
+use playhouse_protocol::usage::{Quality, Tokens};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -56,137 +65,166 @@ impl UsageConvention {
         )
     }
 
-    /// Reads a provider's own usage object; `None` where it holds none of the figures of this convention.
-    fn read(self, raw: &Map<String, Value>) -> Option<Usage> {
-        let (tokens, quality) = match self {
-            Self::Anthropic => anthropic::read(raw),
-            Self::OpenaiChat => inclusive::OPENAI_CHAT.read(raw),
-            Self::OpenaiResponses => inclusive::OPENAI_RESPONSES.read(raw),
-            Self::Gemini => inclusive::GEMINI.read(raw),
-            Self::DeepseekChat => inclusive::DEEPSEEK.read(raw),
-            Self::XaiChat => inclusive::XAI.read(raw),
-            Self::OpenrouterChat => inclusive::OPENROUTER.read(raw),
-            Self::AlibabaChat => inclusive::ALIBABA.read(raw),
-        }?;
-        Some(Usage { tokens, quality, raw: Some(Value::Object(raw.clone())) })
+    /// Whether input that was read from or written to a cache is part of the prompt's figure, where neither the names nor a
+    /// total say so.
+    const fn has_cache_inside(self) -> bool {
+        !matches!(self, Self::Anthropic)
+    }
+
+    /// The same of reasoning and the completion's figure.
+    const fn has_reasoning_inside(self) -> bool {
+        !matches!(self, Self::XaiChat | Self::Gemini)
+    }
+
+    /// Whether a cache keeps for 30 minutes what is written to it, where nothing is said: else it is five.
+    const fn writes_for_30_minutes(self) -> bool {
+        matches!(self, Self::OpenaiChat | Self::OpenaiResponses)
     }
 }
 
-/// The usage objects of an answer, the later figures over the earlier ones.
+/// The classes of input or of output, from the report that is taken for them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Side {
+    tokens: Tokens,
+    /// Whether the figures of that report agree with each other.
+    agrees: bool,
+}
+
+impl Side {
+    /// A larger count is above a smaller one, and of the same count one that is split further.
+    fn rank(self) -> (u64, Reverse<u64>, usize) {
+        let tokens = self.tokens;
+        let classes = [
+            tokens.cache_read,
+            tokens.cache_write_5m,
+            tokens.cache_write_30m,
+            tokens.cache_write_1h,
+            tokens.cache_write_12h,
+            tokens.reasoning,
+        ];
+        let split = classes.iter().filter(|count| **count > 0).count();
+        (tokens.total(), Reverse(tokens.input.saturating_add(tokens.output)), split)
+    }
+}
+
+/// The usage objects of an answer.
 #[derive(Debug)]
 pub(crate) struct Reported {
     /// How they are to be read.
     convention: UsageConvention,
     /// Field by field, the last figure.
     figures: Map<String, Value>,
+    /// The same before the first report that contradicts one before it.
+    undisputed: Option<Map<String, Value>>,
+    input: Option<Side>,
+    output: Option<Side>,
+    /// Ways of service that the answer names beside its usage objects.
+    served: Option<String>,
     /// How often something new was reported.
     reports: u64,
 }
 
 impl Reported {
     pub(crate) fn new(convention: UsageConvention) -> Self {
-        Self { convention, figures: Map::new(), reports: 0 }
+        Self {
+            convention,
+            figures: Map::new(),
+            undisputed: None,
+            input: None,
+            output: None,
+            served: None,
+            reports: 0,
+        }
     }
 
-    /// Takes figures that are each the last word on their field.
-    pub(crate) fn merge(&mut self, usage: Map<String, Value>) {
-        let mut news = false;
-        for (field, value) in usage.into_iter().filter(|(_, value)| !value.is_null()) {
-            if self.figures.get(&field) != Some(&value) {
-                self.figures.insert(field, value);
-                news = true;
-            }
+    /// Takes a report. What is null or missing in it is no figure: that of an earlier report stays.
+    pub(crate) fn add(&mut self, usage: &Map<String, Value>) {
+        let before = self.figures.clone();
+        merge(&mut self.figures, usage);
+        if self.figures == before {
+            return;
         }
-        self.reports += u64::from(news);
+        self.reports += 1;
+        let reading = read::read(self.convention, &self.figures);
+        let side = |tokens: Option<Tokens>| tokens.map(|tokens| Side { tokens, agrees: reading.agrees });
+        let agree = take(&mut self.input, side(reading.input)) & take(&mut self.output, side(reading.output));
+        if !agree {
+            self.undisputed.get_or_insert(before);
+        }
     }
 
-    /// Takes figures that stand instead of all before.
-    pub(crate) fn replace(&mut self, usage: Map<String, Value>) {
-        if self.figures != usage {
-            self.figures = usage;
-            self.reports += 1;
-        }
+    /// Takes the tier that an answer names beside its usage.
+    pub(crate) fn tier(&mut self, name: &str) {
+        self.served = service::unusual(name);
     }
 
     pub(crate) fn reports(&self) -> u64 {
         self.reports
     }
 
-    pub(crate) fn usage(&self) -> Option<Usage> {
-        self.convention.read(&self.figures)
+    /// What the model used that says it answered; `None` where no report holds a figure.
+    pub(crate) fn usage(&self, answered_by: Option<&str>) -> Option<Usage> {
+        let sides = [self.input, self.output];
+        let mut known = sides.iter().flatten().peekable();
+        known.peek()?;
+        let (mut tokens, mut agrees) = (Tokens::default(), self.undisputed.is_none());
+        for side in known {
+            tokens += side.tokens;
+            agrees &= side.agrees;
+        }
+        let split = inner::split(self.convention, &self.figures, tokens, answered_by);
+        agrees &= split.agrees && read::unknown(&self.figures).is_empty();
+        let mut served: Vec<String> = service::of(&self.figures).collect();
+        served.extend(self.served.clone());
+        let mut seen = BTreeSet::new();
+        served.retain(|name| seen.insert(name.clone()));
+        let figures = Value::Object(self.figures.clone());
+        Some(Usage {
+            tokens: split.own,
+            quality: if agrees { Quality::Reported } else { Quality::Unreconciled },
+            raw: Some(match &self.undisputed {
+                Some(before) => Value::Array(vec![Value::Object(before.clone()), figures]),
+                None => figures,
+            }),
+            served,
+            provider_cost: service::cost(&self.figures),
+            inner: split.inner,
+        })
     }
 }
 
-/// Reads counts out of a usage object, and notices what is no count.
-struct Counts<'a> {
-    raw: &'a Map<String, Value>,
-    /// Whether there was any count.
-    any: bool,
-    /// Whether all that was there were counts.
-    whole: bool,
+/// Takes what a later report says of a side, unless it says less; whether it does not contradict what was known.
+fn take(known: &mut Option<Side>, later: Option<Side>) -> bool {
+    let Some(later) = later else { return true };
+    let order = known.map_or(Ordering::Greater, |known| later.rank().cmp(&known.rank()));
+    if order.is_ge() {
+        *known = Some(later);
+    }
+    order.is_ge()
 }
 
-impl<'a> Counts<'a> {
-    fn new(raw: &'a Map<String, Value>) -> Self {
-        Self { raw, any: false, whole: true }
+/// Puts the figures of `more` over those of `figures`, but for what is null.
+fn merge(figures: &mut Map<String, Value>, more: &Map<String, Value>) {
+    for (name, value) in more {
+        match (figures.get_mut(name), value) {
+            (_, Value::Null) => {}
+            (Some(Value::Object(figures)), Value::Object(more)) => merge(figures, more),
+            (Some(figure), value) => *figure = value.clone(),
+            (None, value) => {
+                figures.insert(name.clone(), value.clone());
+            }
+        }
     }
+}
 
-    /// The count at `path`, names with `/` between them; `None` where there is nothing.
-    fn get(&mut self, path: &str) -> Option<u64> {
-        let mut names = path.split('/');
-        let mut value = self.raw.get(names.next()?)?;
-        for name in names {
-            value = value.get(name)?;
-        }
-        if value.is_null() {
-            return None;
-        }
-        self.any = true;
-        self.whole &= value.is_u64();
-        value.as_u64()
-    }
+/// The fields of a usage object that are named as counts of tokens and that nobody reads: names with `/` between them.
+pub fn unknown_figures(usage: &Usage) -> Vec<String> {
+    let raw = match &usage.raw {
+        Some(Value::Array(reports)) => reports.last(),
+        raw => raw.as_ref(),
+    };
+    raw.and_then(Value::as_object).map(read::unknown).unwrap_or_default()
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_provider_counts_as_its_dialect_does_if_it_is_no_exception() {
-        for (provider, dialect, expected) in [
-            ("openai", DialectKind::OpenaiChat, UsageConvention::OpenaiChat),
-            ("openai", DialectKind::OpenaiResponses, UsageConvention::OpenaiResponses),
-            ("local", DialectKind::OpenaiChat, UsageConvention::OpenaiChat),
-            ("google", DialectKind::Gemini, UsageConvention::Gemini),
-            ("deepseek", DialectKind::OpenaiChat, UsageConvention::DeepseekChat),
-            ("deepseek", DialectKind::Anthropic, UsageConvention::Anthropic),
-            ("xai", DialectKind::OpenaiChat, UsageConvention::XaiChat),
-        ] {
-            assert_eq!(UsageConvention::of(provider, dialect), expected, "{provider}");
-        }
-    }
-
-    #[test]
-    fn only_what_is_new_counts_as_a_report() {
-        let figures = |count: u64| json!({"input_tokens": count}).as_object().unwrap().clone();
-        let mut reported = Reported::new(UsageConvention::Anthropic);
-        for (count, reports) in [(1, 1), (1, 1), (2, 2)] {
-            reported.merge(figures(count));
-            assert_eq!(reported.reports(), reports);
-        }
-        reported.replace(figures(2));
-        assert_eq!(reported.reports(), 2);
-    }
-
-    #[test]
-    fn nothing_reported_is_not_zero() {
-        for convention in [UsageConvention::Anthropic, UsageConvention::OpenaiChat, UsageConvention::Gemini] {
-            let mut reported = Reported::new(convention);
-            assert_eq!(reported.usage(), None);
-            reported.merge(json!({"seconds": 3}).as_object().unwrap().clone());
-            assert_eq!(reported.usage(), None, "figures of another convention are none");
-        }
-    }
-}
+mod tests;

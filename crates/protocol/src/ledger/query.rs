@@ -213,6 +213,24 @@ pub struct UsageSum {
     pub totals: Totals,
     /// Attempts whose counts do not match the provider's own total.
     pub unreconciled: u64,
+    /// Attempts for which a price or a factor was assumed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub assumed: u64,
+    /// What providers say that their answers cost, where they say so.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub provider_cost: Cost,
+    /// The part of the cost that is of the same attempts.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub provider_priced: Cost,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn is_nothing(cost: &Cost) -> bool {
+    *cost == Cost::ZERO
 }
 
 impl UsageSum {
@@ -226,6 +244,9 @@ impl AddAssign for UsageSum {
     fn add_assign(&mut self, other: Self) {
         self.totals += other.totals;
         self.unreconciled = self.unreconciled.saturating_add(other.unreconciled);
+        self.assumed = self.assumed.saturating_add(other.assumed);
+        self.provider_cost += other.provider_cost;
+        self.provider_priced += other.provider_priced;
     }
 }
 
@@ -246,6 +267,15 @@ pub struct UsagePage {
     /// Where the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<UsageKey>,
+}
+
+/// What providers say that answers cost, beside what they cost here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderSum {
+    /// As the provider says, in US dollars.
+    pub cost: Cost,
+    /// What the same rows cost here less than that.
+    pub difference: Cost,
 }
 
 /// A group as the API and the command line show it.
@@ -272,12 +302,19 @@ pub struct UsageLine {
     pub estimated_rows: u64,
     /// Attempts whose cost is not known.
     pub unpriced_rows: u64,
-    /// Attempts whose counts do not match the provider's own total.
+    /// Attempts whose counts cannot be relied on: they do not match each other, or hold some that are not known.
     pub unreconciled_rows: u64,
+    /// Attempts for which a price or a factor was assumed.
+    #[serde(default)]
+    pub assumed_rows: u64,
+    /// What the provider says, where it says anything. The operator's only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_says: Option<ProviderSum>,
 }
 
 impl From<UsageGroup> for UsageLine {
-    fn from(UsageGroup { key, sum: UsageSum { totals, unreconciled } }: UsageGroup) -> Self {
+    fn from(UsageGroup { key, sum }: UsageGroup) -> Self {
+        let totals = sum.totals;
         let tokens = totals.tokens;
         Self {
             key,
@@ -290,7 +327,12 @@ impl From<UsageGroup> for UsageLine {
             rows: totals.attempts,
             estimated_rows: totals.estimated,
             unpriced_rows: totals.unpriced,
-            unreconciled_rows: unreconciled,
+            unreconciled_rows: sum.unreconciled,
+            assumed_rows: sum.assumed,
+            provider_says: (sum.provider_cost != Cost::ZERO).then(|| ProviderSum {
+                cost: sum.provider_cost.normalized(),
+                difference: Cost(sum.provider_cost.0.saturating_sub(sum.provider_priced.0)).normalized(),
+            }),
         }
     }
 }
@@ -487,6 +529,9 @@ mod tests {
                 unpriced: u64::MAX,
             },
             unreconciled: u64::MAX,
+            assumed: u64::MAX,
+            provider_cost: crate::Cost(rust_decimal::Decimal::MAX),
+            provider_priced: crate::Cost(rust_decimal::Decimal::MAX),
         };
         let mut sum = most;
         sum += most;

@@ -57,9 +57,15 @@ pub struct RowView<'a> {
     /// See [`LedgerRow::catalogue`].
     pub catalogue: Option<&'a str>,
     /// See [`LedgerRow::prices`].
-    pub prices: &'a Prices,
+    pub prices: Prices,
     /// See [`LedgerRow::cost`].
     pub cost: Option<Cost>,
+    /// See [`LedgerRow::assumed`].
+    pub assumed: &'a [String],
+    /// See [`LedgerRow::served`].
+    pub served: &'a [String],
+    /// See [`LedgerRow::provider_cost`].
+    pub provider_cost: Option<Cost>,
     /// See [`LedgerRow::tier`].
     pub tier: Tier,
     /// See [`LedgerRow::started`].
@@ -71,12 +77,41 @@ pub struct RowView<'a> {
 }
 
 impl<'a> RowView<'a> {
-    /// The row of an attempt of the session with this summary, which stands as before the record of its end. `None` for an
-    /// attempt that used nothing, for one whose beginning is not known, and for calls by hand, which nobody pays for.
-    pub fn new(summary: &'a SessionSummary, ended: &'a AttemptEnded, at: Timestamp) -> Option<Self> {
+    /// The rows of an attempt of the session with this summary, which stands as before the record of its end: one for the
+    /// attempt, then one for each call inside of its answer that bills at a model of its own. None for an attempt that used
+    /// nothing, for one whose beginning is not known, and for calls by hand, which nobody pays for.
+    pub fn of(
+        summary: &'a SessionSummary,
+        ended: &'a AttemptEnded,
+        at: Timestamp,
+    ) -> impl Iterator<Item = Self> {
+        let row = Self::of_attempt(summary, ended, at);
+        let inner = ended.inner.iter().filter_map(move |call| {
+            Some(Self {
+                id: Some(&call.row),
+                provider: &call.model.provider,
+                model: &call.model.model,
+                answered_by: None,
+                tokens: call.usage.tokens,
+                quality: call.usage.quality,
+                raw: call.usage.raw.as_ref(),
+                catalogue: call.catalogue.as_deref(),
+                prices: call.prices,
+                cost: call.cost,
+                assumed: &call.assumed,
+                served: &call.usage.served,
+                provider_cost: None,
+                ..row?
+            })
+        });
+        row.into_iter().chain(inner)
+    }
+
+    fn of_attempt(summary: &'a SessionSummary, ended: &'a AttemptEnded, at: Timestamp) -> Option<Self> {
         let usage = ended.usage.as_ref().filter(|_| summary.tenant != BY_HAND_TENANT)?;
         let open = summary.open_attempts.get(ended.attempt.as_str())?;
         let ModelRef { provider, model } = &open.model;
+        let at = ended.ended.unwrap_or(at);
         Some(Self {
             id: None,
             costs: None,
@@ -99,10 +134,14 @@ impl<'a> RowView<'a> {
             quality: usage.quality,
             raw: usage.raw.as_ref(),
             catalogue: open.catalogue.as_deref(),
-            prices: open.prices.at(usage.tokens.all_input()),
+            prices: open.prices.held(usage.tokens.all_input(), &usage.served).assuming(&ended.assumed),
             cost: ended.cost,
+            assumed: &ended.assumed,
+            served: &usage.served,
+            provider_cost: usage.provider_cost,
             tier: open.tier,
-            started: open.started,
+            // The clock that told the beginning may have been ahead.
+            started: open.started.min(at),
             ended: at,
             corrects: None,
         })
@@ -136,9 +175,12 @@ impl<'a> RowView<'a> {
             quality: self.quality,
             raw: self.raw.cloned(),
             catalogue: self.catalogue.map(str::to_owned),
-            prices: *self.prices,
-            costs: self.costs.copied().unwrap_or_else(|| CostByClass::new(self.prices, &self.tokens)),
+            prices: self.prices,
+            costs: self.costs.copied().unwrap_or_else(|| CostByClass::new(&self.prices, &self.tokens)),
             cost: self.cost,
+            assumed: self.assumed.to_vec(),
+            served: self.served.to_vec(),
+            provider_cost: self.provider_cost,
             tier: self.tier,
             started: self.started,
             ended: self.ended,
@@ -167,7 +209,13 @@ impl<'a> RowView<'a> {
             estimated: u64::from(self.quality == Quality::Estimated),
             unpriced: u64::from(self.cost.is_none()),
         };
-        UsageSum { totals, unreconciled: u64::from(self.quality == Quality::Unreconciled) }
+        UsageSum {
+            totals,
+            unreconciled: u64::from(self.quality == Quality::Unreconciled),
+            assumed: u64::from(!self.assumed.is_empty()),
+            provider_cost: self.cost.and(self.provider_cost).unwrap_or_default(),
+            provider_priced: self.provider_cost.and(self.cost).unwrap_or_default(),
+        }
     }
 }
 
@@ -196,8 +244,11 @@ impl LedgerRow {
             quality: self.quality,
             raw: self.raw.as_ref(),
             catalogue: self.catalogue.as_deref(),
-            prices: &self.prices,
+            prices: self.prices,
             cost: self.cost,
+            assumed: &self.assumed,
+            served: &self.served,
+            provider_cost: self.provider_cost,
             tier: self.tier,
             started: self.started,
             ended: self.ended,
@@ -240,6 +291,9 @@ mod tests {
             prices,
             costs: CostByClass::new(&prices, &tokens),
             cost: prices.cost(&tokens),
+            assumed: vec!["eu".to_owned()],
+            served: vec!["eu".to_owned()],
+            provider_cost: Some(Cost::ZERO),
             tier: Tier::Light,
             started: Timestamp::from_millis(1),
             ended: Timestamp::from_millis(2),

@@ -116,6 +116,9 @@ impl Log {
             usage,
             cost: None,
             answered_by: None,
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         }));
         let mut parts = Vec::new();
         if self.thinks {

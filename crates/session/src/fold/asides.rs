@@ -27,7 +27,6 @@ impl Session {
             turn: started.turn,
             model: started.model.clone(),
             estimated_input: started.estimated_input,
-            prices: started.price_list(),
         });
         Ok(())
     }
@@ -43,10 +42,9 @@ impl Session {
         }
         // The turn needed its summary to go on; nobody's turn needs a title.
         if aside.purpose == Purpose::Compaction
-            && let Some(usage) = &ended.usage
             && let Some(turn) = self.turn.as_mut().filter(|turn| turn.id == aside.turn)
         {
-            turn.totals.add_attempt(usage, ended.cost);
+            ended.charges().for_each(|(usage, cost)| turn.totals.add_attempt(usage, cost));
         }
         Ok(())
     }

@@ -251,7 +251,6 @@ impl Session {
             id: started.attempt,
             estimated_input: started.estimated_input,
             conversation_bytes: self.conversation_bytes,
-            prices: started.price_list(),
         });
         match &mut turn.step {
             Some(step) if step.id == started.step => {
@@ -382,8 +381,10 @@ impl Session {
         if usage.quality == Quality::Reported && usage.tokens.all_input() > 0 {
             self.context.calibrate(&turn.model, bytes, usage.tokens.all_input());
         }
-        step.totals.add_attempt(usage, ended.cost);
-        turn.totals.add_attempt(usage, ended.cost);
+        for (usage, cost) in ended.charges() {
+            step.totals.add_attempt(usage, cost);
+            turn.totals.add_attempt(usage, cost);
+        }
         let (id, totals) = (step.id, step.totals);
         let message = self.step_message(id)?;
         message.tokens = totals.tokens;

@@ -11,7 +11,7 @@ use playhouse_protocol::{Record, Reply};
 use super::{ABORT_GRACE_MS, LiveCall, Machine};
 use crate::effect::{Deadline, Effect, Stamp, Ticket};
 use crate::fold::{FoldError, QueuedPrompt};
-use crate::settle::estimated_usage;
+use crate::settle::{OwnCount, estimated_usage};
 
 /// An abort under way: the turn ends when nothing is at work any more.
 #[derive(Debug, Default)]
@@ -180,8 +180,8 @@ impl Machine {
         if let Some(attempt) = self.live.attempt.take() {
             self.effects.push(Effect::KillAttempt(attempt));
             if let Some((step, open)) = self.attempting() {
-                let usage = estimated_usage(None, open.estimated_input, 0);
-                self.end_attempt(open.id, &open.prices, AttemptOutcome::Aborted, Some(usage), None, stamp)?;
+                let usage = estimated_usage(None, OwnCount::of_request(open.estimated_input));
+                self.end_attempt(open.id, AttemptOutcome::Aborted, Some(usage), None, stamp)?;
                 self.finish_step(step, Vec::new(), FinishReason::Aborted, None, stamp)?;
             }
         }

@@ -1,19 +1,19 @@
 //! Attempts: how each starts, how it ends, and what follows for its step.
 
 use playhouse_protocol::id::{AttemptId, MessageId};
-use playhouse_protocol::ledger::Purpose;
+use playhouse_protocol::ledger::{Purpose, RowId};
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{
-    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, StepFinished, StepPart,
+    AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, InnerCall, StepFinished,
+    StepPart,
 };
-use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Message, ModelRef, Record, Usage};
 
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
 use crate::fold::{FoldError, OpenAttempt, Pricing, QueuedPrompt, StepPhase};
 use crate::retry::MOST_ALIKE;
-use crate::settle::{usage_of_answer, usage_of_failure};
+use crate::settle::{OwnCount, usage_of_answer, usage_of_failure};
 
 /// What follows from a failed attempt.
 enum Retry {
@@ -58,8 +58,10 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         let StepAnswer { parts, calls, finish, usage, answered_by } = answer;
-        let usage = usage_of_answer(usage, open.estimated_input, bytes_of(&parts, &calls));
         let model = self.model();
+        let window = stamp.facts.window(&model);
+        let answer_bytes = bytes_of(&parts, &calls);
+        let usage = usage_of_answer(usage, OwnCount { input: open.estimated_input, answer_bytes, window });
         let only_thought = matches!(finish, FinishReason::Stop | FinishReason::Other)
             && calls.is_empty()
             && !parts
@@ -70,13 +72,13 @@ impl Machine {
             let error = ErrorInfo::new(ErrorCode::EmptyAnswer, message).of_model(&model);
             if let Retry::After { wait_ms, attempt_number } = self.retry_after(&error, 1, stamp) {
                 let outcome = AttemptOutcome::Failed { error: error.clone() };
-                self.end_attempt(open.id, &open.prices, outcome, Some(usage), answered_by, stamp)?;
+                self.end_attempt(open.id, outcome, Some(usage), answered_by, stamp)?;
                 self.live.retrying = Some(step);
                 self.effects.push(Effect::RetryLater { step, attempt_number, wait_ms, error });
                 return Ok(());
             }
         }
-        self.end_attempt(open.id, &open.prices, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
+        self.end_attempt(open.id, AttemptOutcome::Finished, Some(usage), answered_by, stamp)?;
         let finish = if only_thought { FinishReason::Stop } else { finish };
         let error = match finish {
             _ if only_thought => Some(ErrorInfo::new(
@@ -113,22 +115,22 @@ impl Machine {
         failed: FailedAttempt,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let used = usage_of_failure(&failed, open.estimated_input);
+        let used = usage_of_failure(&failed, open.estimated_input, stamp.facts.window(&self.model()));
         let FailedAttempt { error, parts, adjusted, .. } = failed;
         if self.live.abort.is_some() {
-            self.end_attempt(open.id, &open.prices, AttemptOutcome::Aborted, used, None, stamp)?;
+            self.end_attempt(open.id, AttemptOutcome::Aborted, used, None, stamp)?;
             return self.finish_step(step, parts, FinishReason::Aborted, None, stamp);
         }
         // As if the process had ended in the middle of it, except that it is known what was said until then.
         if self.stopping {
-            return self.end_attempt(open.id, &open.prices, AttemptOutcome::Lost, used, None, stamp);
+            return self.end_attempt(open.id, AttemptOutcome::Lost, used, None, stamp);
         }
         let files = if adjusted { Vec::new() } else { self.refused_files(&error) };
         let error = if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open) };
         // What it said was for this: records do without.
         let error = ErrorInfo { said: None, ..error };
         let outcome = AttemptOutcome::Failed { error: error.clone() };
-        self.end_attempt(open.id, &open.prices, outcome, used, None, stamp)?;
+        self.end_attempt(open.id, outcome, used, None, stamp)?;
         if !files.is_empty() {
             return self
                 .append(Record::ContextCleared(ContextCleared { files, ..Default::default() }), stamp.now);
@@ -197,14 +199,47 @@ impl Machine {
     pub(super) fn end_attempt(
         &mut self,
         attempt: AttemptId,
-        prices: &PriceList,
         outcome: AttemptOutcome,
         usage: Option<Usage>,
         answered_by: Option<String>,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let cost = usage.as_ref().and_then(|usage| prices.cost(&usage.tokens));
-        let ended = AttemptEnded { attempt, outcome, usage, cost, answered_by };
+        let mut ended = AttemptEnded { answered_by, ..AttemptEnded::new(attempt, outcome) };
+        if stamp.now < self.session.summary.updated {
+            ended.ended = Some(stamp.now);
+        }
+        ended.usage = usage;
+        let open = self.session.summary.open_attempts.get(attempt.as_str());
+        if let (Some(usage), Some(open)) = (&mut ended.usage, open) {
+            let inner = std::mem::take(&mut usage.inner);
+            let (own, inner): (Vec<_>, Vec<_>) =
+                inner.into_iter().partition(|call| call.model == open.model.model);
+            own.iter().for_each(|call| usage.tokens += call.tokens);
+            let rated = open.prices.rate(&usage.tokens, &usage.served);
+            (ended.cost, ended.assumed) = (rated.cost, rated.assumed);
+            let numbered = inner.into_iter().enumerate();
+            ended.inner = numbered
+                .map(|(index, call)| {
+                    let model = ModelRef::new(&open.model.provider, &call.model);
+                    let prices = stamp.facts.prices(&model).beginning(open.started);
+                    let rated = prices.rate(&call.tokens, &usage.served);
+                    InnerCall {
+                        row: RowId::of_inner(attempt, index + 1),
+                        catalogue: stamp.facts.catalogue(&model),
+                        model,
+                        usage: Usage {
+                            tokens: call.tokens,
+                            quality: usage.quality,
+                            served: usage.served.clone(),
+                            ..Usage::default()
+                        },
+                        prices: rated.prices,
+                        cost: rated.cost,
+                        assumed: rated.assumed,
+                    }
+                })
+                .collect();
+        }
         self.append(Record::AttemptEnded(ended), stamp.now)
     }
 
@@ -252,31 +287,18 @@ impl Machine {
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
         let attempt = stamp.ids.next(stamp.now);
         let estimated_input = self.estimated_input(stamp);
-        let Pricing { prices: PriceList { usual: prices, long: long_prices, .. }, catalogue } =
-            self.pricing(&turn.model, stamp);
+        let Pricing { prices, catalogue } = self.pricing(&turn.model, stamp);
         let tier = stamp.facts.tier(&turn.model);
         let purpose = match self.session.summary.parent {
             Some(_) => Purpose::Subagent,
             None => Purpose::Turn,
         };
-        let started = match again {
+        let begun = match again {
             Some(step) => AttemptStarted {
-                attempt,
-                turn: turn.id,
-                step: step.id,
                 step_number: step.number,
                 attempt_number: step.attempts + 1,
-                agent: turn.agent.clone(),
-                model: turn.model.clone(),
-                purpose,
-                tier,
-                catalogue,
-                estimated_input,
-                prices,
-                long_prices,
-                steered: Vec::new(),
                 last: step.last,
-                notes: Vec::new(),
+                ..AttemptStarted::new(attempt, turn.id, step.id, turn.agent.clone(), turn.model.clone())
             },
             None => {
                 let number = turn.steps() + 1;
@@ -285,28 +307,18 @@ impl Machine {
                 let steered = queue().filter(|queued| queued.steers()).map(message).collect();
                 let is_note = |queued: &&QueuedPrompt| queued.prompt.kind.is_note() && queued.prompt.steer;
                 let notes = queue().filter(is_note).map(message).collect();
+                let step = stamp.ids.next(stamp.now);
                 AttemptStarted {
                     step_number: number,
-                    purpose,
-                    tier,
-                    catalogue,
-                    estimated_input,
-                    prices,
-                    long_prices,
                     steered,
                     notes,
                     // The last step of one that wants an answer with a schema may give it.
                     last: turn.output.is_none() && turn.is_over(number),
-                    ..AttemptStarted::new(
-                        attempt,
-                        turn.id,
-                        stamp.ids.next(stamp.now),
-                        turn.agent.clone(),
-                        turn.model.clone(),
-                    )
+                    ..AttemptStarted::new(attempt, turn.id, step, turn.agent.clone(), turn.model.clone())
                 }
             }
         };
+        let started = AttemptStarted { purpose, tier, catalogue, estimated_input, ..begun }.priced(prices);
         let fit = self.fit(stamp);
         let mut order = AttemptOrder {
             attempt,

@@ -9,7 +9,6 @@ use playhouse_protocol::message::{CompactionKind, FinishReason, Message, PromptK
 use playhouse_protocol::record::{
     AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, ToolsSettled, TurnOutcome,
 };
-use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, ModelRef, Record, Reply, Timestamp};
 
 use super::Machine;
@@ -17,7 +16,9 @@ use crate::context::{Fit, Gauge, Plan, Room, digest, plan, plan_by_hand, write};
 use crate::effect::{AsideOrder, AttemptReport, Effect, Stamp, StepAnswer, SystemMade, Ticket};
 use crate::fold::{FoldError, Pricing, QueuedPrompt, Session, StepPhase};
 use crate::retry::MOST_ALIKE;
-use crate::settle::{BYTES_PER_TOKEN, estimated_tokens, estimated_usage, usage_of_answer, usage_of_failure};
+use crate::settle::{
+    BYTES_PER_TOKEN, OwnCount, estimated_tokens, estimated_usage, usage_of_answer, usage_of_failure,
+};
 
 /// So often room is made before an answer comes.
 const MOST_IN_A_ROW: u32 = 3;
@@ -251,18 +252,16 @@ impl Machine {
         stamp: &mut Stamp<'_>,
     ) -> Result<AttemptId, FoldError> {
         let estimated_input = estimated_tokens(text.len() as u64);
-        let Pricing { prices: PriceList { usual: prices, long: long_prices, .. }, catalogue } =
-            self.pricing(&model, stamp);
+        let Pricing { prices, catalogue } = self.pricing(&model, stamp);
         let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
         let started = AttemptStarted {
             purpose,
             tier: stamp.facts.tier(&model),
             catalogue,
             estimated_input,
-            prices,
-            long_prices,
             ..AttemptStarted::new(attempt, turn, step, agent.clone(), model.clone())
         };
+        let started = started.priced(prices);
         self.append(Record::AttemptStarted(started), stamp.now)?;
         let in_turn = self.session.turn.as_ref().is_some_and(|running| running.id == turn);
         self.effects.push(Effect::StartAside(AsideOrder {
@@ -345,6 +344,8 @@ impl Machine {
         let Some(open) = self.session.asides.iter().find(|open| open.id == attempt).cloned() else {
             return Ok(Err(ErrorInfo::new(ErrorCode::Internal, "the attempt is not under way")));
         };
+        let window = stamp.facts.window(&open.model);
+        let own = |answer_bytes| OwnCount { input: open.estimated_input, answer_bytes, window };
         match report {
             AttemptReport::Finished(StepAnswer { parts, usage, answered_by, .. }) => {
                 let text: Vec<String> = parts
@@ -355,7 +356,7 @@ impl Machine {
                     })
                     .collect();
                 let text = text.join("\n\n").trim().to_owned();
-                let usage = usage_of_answer(usage, open.estimated_input, text.len() as u64);
+                let usage = usage_of_answer(usage, own(text.len() as u64));
                 let outcome = match text.is_empty() {
                     false => is_of_use(self, &text).map(|()| text),
                     true => Err(ErrorInfo::new(ErrorCode::EmptyAnswer, "the answer holds no text")),
@@ -364,18 +365,18 @@ impl Machine {
                     Ok(_) => AttemptOutcome::Finished,
                     Err(error) => AttemptOutcome::Failed { error: error.clone() },
                 };
-                self.end_attempt(attempt, &open.prices, recorded, Some(usage), answered_by, stamp)?;
+                self.end_attempt(attempt, recorded, Some(usage), answered_by, stamp)?;
                 Ok(outcome)
             }
             AttemptReport::Failed(failed) => {
-                let used = usage_of_failure(&failed, open.estimated_input);
+                let used = usage_of_failure(&failed, open.estimated_input, window);
                 let error = failed.error;
                 let outcome = match self.stopping {
                     _ if self.is_given_up(attempt) => AttemptOutcome::Aborted,
                     true => AttemptOutcome::Lost,
                     false => AttemptOutcome::Failed { error: error.clone() },
                 };
-                self.end_attempt(attempt, &open.prices, outcome, used, None, stamp)?;
+                self.end_attempt(attempt, outcome, used, None, stamp)?;
                 Ok(Err(error))
             }
         }
@@ -391,8 +392,8 @@ impl Machine {
         let Some(open) = self.session.asides.iter().find(|open| open.id == attempt).cloned() else {
             return Ok(());
         };
-        let usage = estimated_usage(None, open.estimated_input, 0);
-        self.end_attempt(attempt, &open.prices, outcome, Some(usage), None, stamp)
+        let usage = estimated_usage(None, OwnCount::of_request(open.estimated_input));
+        self.end_attempt(attempt, outcome, Some(usage), None, stamp)
     }
 
     /// After a restart nobody is at work on them.

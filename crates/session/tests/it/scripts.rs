@@ -4,8 +4,8 @@ use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ChatMessage;
 use playhouse_protocol::message::{CallOutcome, FinishReason, Message};
 use playhouse_protocol::record::{Effect, Record, StepPart};
-use playhouse_protocol::usage::Quality;
-use playhouse_protocol::{Cost, Entry, ErrorCode, WhenBusy};
+use playhouse_protocol::usage::{InnerUsage, Quality};
+use playhouse_protocol::{Cost, Entry, ErrorCode, Tokens, WhenBusy};
 use playhouse_session::{
     AttemptReport, CallReport, Deadline, Input, Machine, RetryPolicy, Session, SystemMade, chat,
 };
@@ -620,4 +620,54 @@ fn a_system_prompt_is_settled_once_for_each_agent_and_model() {
     let record = log.iter().find(|entry| Some(entry.seq) == at).unwrap().record.clone();
     log.push(Entry { seq: last.seq.next(), record, ..last });
     assert!(Session::replay(&log).unwrap_err().reason.contains("is settled in record"));
+}
+
+#[test]
+fn calls_inside_of_an_answer_are_charged_at_their_models() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    let AttemptReport::Finished(mut answer) = h.finished("ok", &[], FinishReason::Stop) else {
+        panic!("it is finished")
+    };
+    let tokens = |input| Tokens { input, ..Tokens::default() };
+    let call = |model: &str, input| InnerUsage { model: model.to_owned(), tokens: tokens(input) };
+    let own = crate::harness::model();
+    let usage = answer.usage.as_mut().unwrap();
+    usage.tokens = Tokens { cache_read: 1_000_000, ..tokens(2_000_000) };
+    // One of the model that was asked is part of its row.
+    usage.inner = vec![call("advisor", 250_000), call(&own.model, 1_000_000)];
+    let attempt = h.attempts[0];
+    h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)));
+    let ended = h.last_ended();
+    assert_eq!(ended.usage.as_ref().unwrap().tokens.input, 3_000_000);
+    // Both are long requests: input costs 2, and a hit without a price what input costs.
+    assert_eq!(
+        (ended.cost.unwrap().0.normalize().to_string(), &ended.assumed[..]),
+        ("8".to_owned(), &["cache_read".to_owned()][..])
+    );
+    let [inner] = &ended.inner[..] else { panic!("{ended:?}") };
+    assert_eq!((&inner.model.provider, &*inner.model.model), (&own.provider, "advisor"));
+    assert_eq!(
+        (inner.usage.tokens, inner.cost.unwrap().0.normalize().to_string()),
+        (tokens(250_000), "0.5".to_owned())
+    );
+    let attempts: u64 = h.machine.session().summary.usage.values().map(|totals| totals.attempts).sum();
+    assert_eq!(attempts, 2, "each is a row");
+    assert_eq!(&Session::replay(&h.log).unwrap(), h.machine.session());
+}
+
+#[test]
+fn an_attempt_keeps_the_time_of_a_clock_that_was_put_right() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    h.clock -= 400;
+    let clock = h.clock;
+    h.answer("done", &[]);
+    let ended = h.last_ended().ended.expect("its entry has a later time");
+    assert!(ended.as_millis() >= clock, "{ended:?}");
+    assert!(h.log.windows(2).all(|pair| pair[0].at <= pair[1].at));
+    h.clock += 10_000;
+    h.prompt("go on");
+    h.answer("done", &[]);
+    assert_eq!(h.last_ended().ended, None, "it is the time of the entry");
 }

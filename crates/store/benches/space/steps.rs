@@ -169,9 +169,19 @@ impl Steps {
         let ended = Record::AttemptEnded(AttemptEnded {
             attempt: self.attempt,
             outcome: AttemptOutcome::Finished,
-            usage: Some(Usage { tokens, quality: Quality::Reported, raw: Some(raw) }),
+            usage: Some(Usage {
+                tokens,
+                quality: Quality::Reported,
+                raw: Some(raw),
+                inner: Vec::new(),
+                provider_cost: None,
+                served: Vec::new(),
+            }),
             cost,
             answered_by: Some("claude-sonnet-4-5-20250929".to_owned()),
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         });
         let call_id: String = (0..24).map(|_| char::from(b'A' + (self.random.next() % 26) as u8)).collect();
         let file = format!("src/{}/{}.rs", FOLDERS[self.below(4)], FILES[self.below(8)]);

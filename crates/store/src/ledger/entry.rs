@@ -7,6 +7,7 @@
 use playhouse_protocol::ledger::{CostByClass, FeedItem, Purpose, RowId, RowView, Tier, TurnEnd};
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens};
 use playhouse_protocol::{LedgerRow, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::packed::{self, Packer, Unpacker};
 use super::{VERSION, damaged};
@@ -41,7 +42,33 @@ const COST: u64 = 1 << 7;
 const CORRECTS: u64 = 1 << 8;
 /// Counts or prices of writes to the caches of 30 minutes and twelve hours.
 const LONG_WRITES: u64 = 1 << 9;
-const ALL_BITS: u64 = (1 << 10) - 1;
+/// What few rows have, see [`Rare`]. An older engine takes such a row for one that it cannot read.
+const RARE: u64 = 1 << 10;
+const ALL_BITS: u64 = (1 << 11) - 1;
+
+/// The part of a row that is packed as JSON.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Rare {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    assumed: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    served: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_cost: Option<Cost>,
+}
+
+impl Rare {
+    /// That of a row, if it has any.
+    fn of(row: &RowView<'_>) -> Option<Self> {
+        let is_there = !row.assumed.is_empty() || !row.served.is_empty() || row.provider_cost.is_some();
+        is_there.then(|| Self {
+            assumed: row.assumed.to_vec(),
+            served: row.served.to_vec(),
+            provider_cost: row.provider_cost,
+        })
+    }
+}
 
 /// What stands in rows as a number: more may only be added at the end.
 const PURPOSES: [Purpose; 5] =
@@ -124,7 +151,7 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
 
 /// Whether a row has more than [`LONG_WRITES`] leaves out.
 fn has_long_writes(row: &RowView<'_>) -> bool {
-    let (tokens, prices) = (&row.tokens, row.prices);
+    let (tokens, prices) = (&row.tokens, &row.prices);
     tokens.cache_write_30m > 0
         || tokens.cache_write_12h > 0
         || prices.cache_write_30m.is_some()
@@ -133,6 +160,7 @@ fn has_long_writes(row: &RowView<'_>) -> bool {
 
 /// Writes a row; whether it can be read.
 fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
+    let rare = Rare::of(row);
     let mut packer = Packer::new(entry);
     packer.byte(FORM);
     packer.number(
@@ -145,7 +173,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(CATALOGUE, row.catalogue.is_some())
             | bit(COST, row.cost.is_some())
             | bit(CORRECTS, row.corrects.is_some())
-            | bit(LONG_WRITES, has_long_writes(row)),
+            | bit(LONG_WRITES, has_long_writes(row))
+            | bit(RARE, rare.is_some()),
     );
     packer.byte(place(&PURPOSES, &row.purpose));
     packer.byte(place(&QUALITIES, &row.quality));
@@ -170,7 +199,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     ] {
         packer.number(count);
     }
-    let Prices { input, output, cache_read, cache_write, cache_write_1h, reasoning, .. } = *row.prices;
+    let Prices { input, output, cache_read, cache_write, cache_write_1h, reasoning, .. } = row.prices;
     packer.decimals([input, output, cache_read, cache_write, cache_write_1h, reasoning]);
     if row.root != row.session {
         packer.id(row.root.as_str());
@@ -197,7 +226,9 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
         let [short, long] = costs.map(|cost| cost.map(|Cost(cost)| cost));
         packer.decimals([row.prices.cache_write_30m, row.prices.cache_write_12h, short, long, None, None]);
     }
-    row.raw.is_none_or(|raw| packer.json(raw))
+    let rare = rare.map(serde_json::to_value);
+    let is_written = rare.is_none_or(|rare| rare.is_ok_and(|rare| packer.json(&rare)));
+    is_written && row.raw.is_none_or(|raw| packer.json(raw))
 }
 
 fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
@@ -265,6 +296,8 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         }
         None => CostByClass::new(&prices, &tokens),
     };
+    let rare =
+        if has(RARE) { serde_json::from_value::<Rare>(unpacker.json()?).ok()? } else { Rare::default() };
     let raw = if has(RAW) { Some(unpacker.json()?) } else { None };
     unpacker.is_empty().then(|| LedgerRow {
         id: id.unwrap_or_else(|| RowId::of(attempt)),
@@ -290,6 +323,9 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         prices,
         costs,
         cost,
+        assumed: rare.assumed,
+        served: rare.served,
+        provider_cost: rare.provider_cost,
         tier,
         started,
         ended,

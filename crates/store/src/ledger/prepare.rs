@@ -161,19 +161,22 @@ fn fold_session(
     let mut failed = None;
     let (summary, damage) = source.fold_with(session, |before, entry| {
         let staged = match &entry.record {
-            Record::AttemptEnded(ended) => match RowView::new(before, ended, entry.at) {
-                Some(row) if row.ended >= archived && seen.insert((row.ended, row.row_id())) => {
-                    add_missing(source, &mut staging, &row).and_then(|is_new| {
-                        if is_new && before.turn == Some(row.turn) {
-                            turns.insert(row.turn);
-                        } else if is_new {
-                            staging.turn_ended(before, row.turn, entry.at)?;
-                        }
+            Record::AttemptEnded(ended) => {
+                let mut rows = RowView::of(before, ended, entry.at).filter(|row| row.ended >= archived);
+                let added = rows.try_fold(None, |new, row| {
+                    let is_first = seen.insert((row.ended, row.row_id()));
+                    let is_new = is_first && add_missing(source, &mut staging, &row)?;
+                    Ok(new.or(is_new.then_some(row.turn)))
+                });
+                added.and_then(|new| match new {
+                    Some(turn) if before.turn == Some(turn) => {
+                        turns.insert(turn);
                         Ok(())
-                    })
-                }
-                _ => Ok(()),
-            },
+                    }
+                    Some(turn) => staging.turn_ended(before, turn, entry.at),
+                    None => Ok(()),
+                })
+            }
             Record::TurnEnded(ended) if turns.remove(&ended.turn) => {
                 staging.turn_ended(before, ended.turn, entry.at)
             }

@@ -113,6 +113,9 @@ impl World {
             }),
             cost: None,
             answered_by: None,
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         }));
         self.rows.insert((tenant(of), self.clock, self.attempts, of, model.to_string()));
         let at = Timestamp::from_millis(self.clock);

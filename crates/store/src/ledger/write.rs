@@ -46,18 +46,21 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
         Self { draft, growth }
     }
 
-    /// Takes a record that is added to the log of a session that stands as `before`. An attempt's end gives one row: the
-    /// next summary knows nothing of the attempt any more.
+    /// Takes a record that is added to the log of a session that stands as `before`. An attempt's end gives its
+    /// rows: the next summary knows nothing of the attempt any more.
     pub(crate) fn record(&mut self, before: &SessionSummary, entry: &Entry) -> Result<(), StoreError> {
         match &entry.record {
             Record::AttemptEnded(ended) => {
-                let Some(row) = RowView::new(before, ended, entry.at) else { return Ok(()) };
-                self.row(&row)?;
-                if before.turn != Some(row.turn) {
-                    // The turn is over, or runs no more here: whoever waits for its end has had it.
-                    self.turn_ended(before, row.turn, entry.at)?;
+                let mut turn = None;
+                for row in RowView::of(before, ended, entry.at) {
+                    self.row(&row)?;
+                    turn = Some(row.turn);
                 }
-                Ok(())
+                match turn {
+                    // The turn is over, or runs no more here: whoever waits for its end has had it.
+                    Some(turn) if before.turn != Some(turn) => self.turn_ended(before, turn, entry.at),
+                    _ => Ok(()),
+                }
             }
             Record::TurnEnded(ended) if before.turn == Some(ended.turn) => {
                 self.turn_ended(before, ended.turn, entry.at)

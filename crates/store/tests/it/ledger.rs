@@ -135,9 +135,15 @@ fn a_row_says_what_its_attempt_used(store: &Store) {
             tokens: Tokens { input: 500, ..Tokens::default() },
             quality: Quality::Estimated,
             raw: Some(raw.clone()),
+            inner: Vec::new(),
+            provider_cost: None,
+            served: Vec::new(),
         }),
         cost: Some(Cost("0.0015".parse().unwrap())),
         answered_by: Some("claude-1".to_owned()),
+        assumed: Vec::new(),
+        ended: None,
+        inner: Vec::new(),
     });
     write(store, 1, TENANT, NOON + 1_000, vec![end]);
     let found = rows(store, RowQuery::default());
@@ -165,6 +171,9 @@ fn an_attempt_that_used_nothing_has_no_row(store: &Store) {
         usage: None,
         cost: None,
         answered_by: None,
+        assumed: Vec::new(),
+        ended: None,
+        inner: Vec::new(),
     });
     write(store, 1, TENANT, NOON, vec![created(session(1), TENANT, "/w"), turn(1), started(1, 1), unused]);
     // Nothing is known of its beginning.
@@ -373,6 +382,9 @@ fn numbers_that_a_server_made_up_harm_nothing(store: &Store) {
             usage: Some(Usage { tokens, ..Usage::default() }),
             cost: Some(Cost(rust_decimal::Decimal::MAX)),
             answered_by: None,
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
         });
         write(store, 1, TENANT, u64::MAX - 5, vec![started(number, 1), end]);
     }

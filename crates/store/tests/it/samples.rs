@@ -128,11 +128,9 @@ pub(crate) fn started(number: u64, turn: u64) -> Record {
 
 pub(crate) fn used(number: u64, input: u64) -> Record {
     Record::AttemptEnded(AttemptEnded {
-        attempt: attempt(number),
-        outcome: AttemptOutcome::Finished,
         usage: Some(Usage { tokens: Tokens { input, ..Tokens::default() }, ..Usage::default() }),
         cost: Some(Cost("0.0036".parse().unwrap())),
-        answered_by: None,
+        ..AttemptEnded::new(attempt(number), AttemptOutcome::Finished)
     })
 }
 
@@ -377,13 +375,9 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
         unreachable!("an object literal")
     };
     let error = ErrorInfo {
-        ended: None,
-        said: None,
-        code: ErrorCode::RateLimited,
-        message: "the provider asks for less traffic".to_owned(),
         status: Some(429),
         retry_after_ms: Some(1_500),
-        model: None,
+        ..ErrorInfo::new(ErrorCode::RateLimited, "the provider asks for less traffic")
     };
     let tokens = Tokens {
         input: 1,
@@ -451,15 +445,15 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             ..AttemptStarted::new(attempt(6), message(3), message(7), "build", model())
         }),
         Record::AttemptEnded(AttemptEnded {
-            attempt: attempt(6),
-            outcome: AttemptOutcome::Failed { error: error.clone() },
             usage: Some(Usage {
                 tokens,
                 quality: Quality::Estimated,
                 raw: Some(json!({"input_tokens": 1, "output_tokens": 5})),
+                ..Usage::default()
             }),
             cost: Some(Cost("0.00001230".parse().unwrap())),
             answered_by: Some("claude-sonnet-4-5-20250929".to_owned()),
+            ..AttemptEnded::new(attempt(6), AttemptOutcome::Failed { error: error.clone() })
         }),
         Record::StepFinished(StepFinished {
             step: message(7),

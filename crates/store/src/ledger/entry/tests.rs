@@ -40,6 +40,9 @@ fn plain() -> LedgerRow {
         prices: Prices::default(),
         costs: CostByClass::new(&Prices::default(), &Tokens::default()),
         cost: None,
+        assumed: Vec::new(),
+        served: Vec::new(),
+        provider_cost: None,
         tier: Tier::Pro,
         started: Timestamp::from_millis(1_795_292_879_000),
         ended: Timestamp::from_millis(1_795_292_879_257),
@@ -87,6 +90,9 @@ fn full() -> LedgerRow {
         prices,
         costs: CostByClass { output: None, ..CostByClass::new(&prices, &tokens) },
         cost: Some(Cost("-0.0123".parse().unwrap())),
+        assumed: Vec::new(),
+        served: Vec::new(),
+        provider_cost: None,
         tier: Tier::Light,
         // The clock stepped back.
         started: Timestamp::from_millis(1_795_292_880_000),
@@ -186,6 +192,25 @@ fn a_row_with_usage_that_is_nested_too_deep_is_refused() {
     let row = LedgerRow { raw: Some(raw), ..plain() };
     let error = of_row(&keys::feed(KEY), &row.view()).unwrap_err().to_string();
     assert!(error.contains("nested too deep"), "{error}");
+}
+
+#[test]
+fn golden_rows_with_assumed_prices_are_read_and_written_as_they_were() {
+    let row = LedgerRow {
+        assumed: vec!["cache_read".to_owned(), "eu".to_owned()],
+        served: vec!["eu".to_owned()],
+        provider_cost: Some(Cost("0.0123".parse().unwrap())),
+        ..full()
+    };
+    let golden = golden::of_today("row.packed.assumed.bin", &stored(&row.view()));
+    assert_eq!(text(&read(&golden).unwrap()), text(&row));
+    for part in [
+        LedgerRow { assumed: vec!["fast".to_owned()], ..plain() },
+        LedgerRow { served: vec!["fast".to_owned()], ..plain() },
+        LedgerRow { provider_cost: Some(Cost::ZERO), ..plain() },
+    ] {
+        assert_eq!(text(&read(&stored(&part.view())).unwrap()), text(&part));
+    }
 }
 
 proptest! {

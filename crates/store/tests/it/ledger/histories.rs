@@ -141,7 +141,14 @@ impl World {
                 let quality =
                     [Quality::Reported, Quality::Estimated, Quality::Unreconciled][usize::from(kind % 3)];
                 let tokens = Tokens { input: u64::from(*tokens), output: 7, ..Tokens::default() };
-                let usage = (*kind != 5).then_some(Usage { tokens, quality, raw: None });
+                let usage = (*kind != 5).then_some(Usage {
+                    tokens,
+                    quality,
+                    raw: None,
+                    inner: Vec::new(),
+                    provider_cost: None,
+                    served: Vec::new(),
+                });
                 let cost = (*kind != 4).then(|| Cost(rust_decimal::Decimal::new(i64::from(*kind) + 1, 4)));
                 if let Some(usage) = &usage {
                     let (known, begin) = (&self.sessions[&of], &self.begun[&number]);
@@ -158,7 +165,16 @@ impl World {
                         cost,
                     ));
                 }
-                let end = AttemptEnded { attempt: attempt(number), outcome, usage, cost, answered_by: None };
+                let end = AttemptEnded {
+                    attempt: attempt(number),
+                    outcome,
+                    usage,
+                    cost,
+                    answered_by: None,
+                    assumed: Vec::new(),
+                    ended: None,
+                    inner: Vec::new(),
+                };
                 self.write(of, Record::AttemptEnded(end));
             }
             Act::Fork { session } => {
@@ -195,7 +211,14 @@ fn row_of(row: &LedgerRow) -> Row {
         format!("{}/{}", row.provider, row.model),
         row.agent.clone(),
         row.purpose,
-        Usage { tokens: row.tokens, quality: row.quality, raw: row.raw.clone() },
+        Usage {
+            tokens: row.tokens,
+            quality: row.quality,
+            raw: row.raw.clone(),
+            inner: Vec::new(),
+            provider_cost: None,
+            served: Vec::new(),
+        },
         row.cost,
     )
 }

@@ -180,7 +180,16 @@ impl Stage {
         let usage = Some(Usage { tokens, ..Usage::default() });
         let cost = Some("0.00104".parse().map(playhouse_protocol::Cost).unwrap());
         let attempt = self.attempt;
-        self.record(Record::AttemptEnded(AttemptEnded { attempt, outcome, usage, cost, answered_by: None }));
+        self.record(Record::AttemptEnded(AttemptEnded {
+            attempt,
+            outcome,
+            usage,
+            cost,
+            answered_by: None,
+            assumed: Vec::new(),
+            ended: None,
+            inner: Vec::new(),
+        }));
     }
 
     pub(super) fn finished(&mut self, parts: Vec<StepPart>, finish: FinishReason, error: Option<ErrorInfo>) {

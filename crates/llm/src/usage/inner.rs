@@ -1,0 +1,68 @@
+//! Calls inside of an answer that have usage of their own.
+
+use playhouse_protocol::usage::{InnerUsage, Tokens};
+use serde_json::{Map, Value};
+
+use super::UsageConvention;
+use super::read::read;
+
+/// The member that lists them.
+pub(super) const CALLS: &str = "iterations";
+/// The most of them that are read.
+const MOST: usize = 64;
+/// The call that gave the answer: the figures of the whole are its own.
+const ANSWER: &str = "message";
+/// The call of another model that gave the answer in place of the one that was asked.
+const FALLBACK: &str = "fallback_message";
+
+/// What the whole answer used, told apart.
+#[derive(Debug, PartialEq)]
+pub(super) struct Split {
+    /// What the model used that was asked.
+    pub(super) own: Tokens,
+    /// What other models used.
+    pub(super) inner: Vec<InnerUsage>,
+    /// Whether all figures are counts and agree with each other.
+    pub(super) agrees: bool,
+}
+
+/// Tells apart what an answer used whose own figures are `whole`.
+///
+/// - Calls of the kind `message` are in these figures, unless a fallback gave the answer: then they are the fallback's.
+/// - Other calls are beside them (`compaction`, `advisor_message`), unless all of the same model add up to them.
+pub(super) fn split(
+    convention: UsageConvention,
+    raw: &Map<String, Value>,
+    whole: Tokens,
+    answered_by: Option<&str>,
+) -> Split {
+    let text =
+        |call: &Map<String, Value>, name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
+    let calls = raw.get(CALLS).and_then(Value::as_array).into_iter().flatten();
+    let (mut own, mut others, mut agrees) = (Vec::new(), Vec::new(), true);
+    let mut fallback = None;
+    for call in calls.filter_map(Value::as_object).take(MOST) {
+        let reading = read(convention, call);
+        agrees &= reading.agrees;
+        let (kind, model) = (text(call, "type").unwrap_or_default(), text(call, "model"));
+        match model.filter(|model| Some(model.as_str()) != answered_by) {
+            _ if kind == FALLBACK => fallback = text(call, "model").or(fallback),
+            Some(model) if kind != ANSWER => others.push(InnerUsage { model, tokens: reading.tokens() }),
+            _ => own.push((kind, reading.tokens())),
+        }
+    }
+    let sum = |calls: &[(String, Tokens)]| calls.iter().fold(Tokens::default(), |sum, call| sum + call.1);
+    match fallback {
+        Some(model) => {
+            let inner = InnerUsage { model, tokens: whole };
+            others.insert(0, inner);
+            Split { own: sum(&own), inner: others, agrees }
+        }
+        None => {
+            let all = sum(&own);
+            own.retain(|(kind, _)| kind != ANSWER);
+            let beside = if all == whole { Tokens::default() } else { sum(&own) };
+            Split { own: whole + beside, inner: others, agrees }
+        }
+    }
+}
