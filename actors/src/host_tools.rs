@@ -175,9 +175,9 @@ impl HostTools {
         }
         spec.webhook = webhook.as_ref().map(|webhook| webhook.url.clone());
         let _turn = lock(turn);
-        let (is_known, count) = lock(tenants)
-            .get(tenant)
-            .map_or((false, 0), |tools| (tools.contains_key(&spec.name), tools.len()));
+        let (is_known, count) = lock(tenants).get(tenant).map_or((false, 0), |tools| {
+            (tools.get(&spec.name).is_some_and(|known| known.tool.is_some()), tools.len())
+        });
         if taken.contains(&spec.name) || is_known {
             return Err(HostToolFailure::Taken(spec.name));
         }
@@ -190,7 +190,10 @@ impl HostTools {
         let stored = Stored { version: VERSION, tool: spec };
         let value = serde_json::to_vec(&stored).map_err(|error| StoreError::Io(error.into()))?;
         let spec = Arc::new(stored.tool);
-        if !shelf.compare_and_set(&key(tenant, &spec.name), None, Some(&value))? {
+        // One that cannot be used, or be read, is replaced.
+        let key = key(tenant, &spec.name);
+        let before = shelf.get(&key)?;
+        if !shelf.compare_and_set(&key, before.as_deref(), Some(&value))? {
             return Err(HostToolFailure::Taken(spec.name.clone()));
         }
         let registered = Registered { spec: Arc::clone(&spec), tool: Some(Arc::new(tool)) };

@@ -1,5 +1,8 @@
 //! Tools of the platform, over a killed engine.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+
 use mock_llm::{Model, call, text};
 use playhouse::protocol::Record;
 use playhouse::protocol::message::CallOutcome;
@@ -17,13 +20,15 @@ fn asked(serving: &Serving, method: &str, path: &str, body: &Value) -> (u16, Val
     (status, serde_json::from_str(&answer).unwrap_or_default())
 }
 
-/// The call that waits in a session.
-fn waiting(serving: &Serving, session: &str) -> Option<String> {
-    let (_, page) = asked(serving, "GET", &format!("/v1/sessions/{session}/messages"), &Value::Null);
-    let text = page.to_string();
-    let place = text.find("\"status\":\"running\"")?;
-    let id = text[..place].rfind("\"prt_")?;
-    Some(text[id + 1..].split('"').next()?.to_owned())
+/// The call that was offered in a session: waits until its event comes.
+fn offered(serving: &Serving, session: &str) -> String {
+    let mut stream = TcpStream::connect(serving.address()).unwrap();
+    let request = format!("GET /v1/sessions/{session}/events?after=0 HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut events = lines.filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data:")?).ok());
+    let offered = events.find(|event| event["type"] == "call.offered").expect("the stream goes on");
+    offered["data"]["call"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -40,14 +45,13 @@ fn a_call_waits_over_a_killed_engine_for_its_one_result() {
     let session = made["id"].as_str().unwrap().to_owned();
     let place = format!("/v1/sessions/{session}");
     assert_eq!(asked(&serving, "POST", &format!("{place}/prompts"), &json!({"text": "go"})).0, 202);
-    until("the call waits", || waiting(&serving, &session).is_some());
+    let call = offered(&serving, &session);
     serving.signal(Signal::KILL);
     drop(serving.ended());
 
     let serving = Serving::start(&stage, LISTENING);
     assert_eq!(asked(&serving, "POST", "/v1/tools", &tool).0, 409, "it is registered");
-    until("the call waits again", || waiting(&serving, &session).is_some());
-    let call = waiting(&serving, &session).unwrap();
+    assert_eq!(offered(&serving, &session), call, "it is kept");
     let result = format!("{place}/calls/{call}/result");
     let give = |serving: &Serving| asked(serving, "POST", &result, &json!({"output": "rain"})).0;
     assert_eq!(give(&serving), 204);

@@ -176,7 +176,7 @@ impl Engine {
     pub async fn connect_mcp(&self, name: &str, tenant: &str, workspace: &str) -> Result<(), String> {
         let servers = self.shared.mcp.as_ref().ok_or("there are no servers of tools")?;
         let scope = nobody(tenant, workspace);
-        self.look_for_servers(&scope).await.map_err(|error| error.to_string())?;
+        look_for_servers(&self.shared, &scope).await.map_err(|error| error.to_string())?;
         servers.connect(name, &scope).await
     }
 
@@ -192,32 +192,10 @@ impl Engine {
     ) -> Result<Vec<McpStatus>, CommandError> {
         let Some(servers) = &self.shared.mcp else { return Ok(Vec::new()) };
         if let Some(workspace) = workspace {
-            self.look_for_servers(&nobody(tenant.unwrap_or(LOCAL_TENANT), workspace)).await?;
+            look_for_servers(&self.shared, &nobody(tenant.unwrap_or(LOCAL_TENANT), workspace)).await?;
         }
         let refusal = |tool: &ToolSpec| self.shared.directory.tool_refusal(tool);
         Ok(servers.status_with(tenant, workspace.map(Path::new), &refusal))
-    }
-
-    /// Reads what a workspace declares, and what people agreed to of it for always.
-    pub(super) async fn look_for_servers(&self, scope: &ToolScope) -> Result<(), CommandError> {
-        let (shared, scope) = (Arc::clone(&self.shared), scope.clone());
-        let work = move || {
-            let Some(servers) = &shared.mcp else { return Ok(()) };
-            servers.look(&scope.workspace);
-            let subjects = servers.identities(&scope.tenant, &scope.workspace);
-            if subjects.is_empty() {
-                return Ok(());
-            }
-            let workspace = scope.workspace.to_string_lossy();
-            let book = shared.grants.book(&*shared.store.shelf, &scope.tenant, &workspace);
-            for subject in subjects {
-                let granted = book.grants(&want_start(&subject));
-                let agreed = if granted { Agreed::Workspace } else { Agreed::No };
-                servers.note_agreed(&scope, &subject, agreed);
-            }
-            Ok::<_, CommandError>(())
-        };
-        self.shared.pool.run(work).await
     }
 
     /// The events of all sessions, for those who watch many at once.
@@ -330,7 +308,7 @@ impl Engine {
         let revoke = move || shared.grants.revoke(&*shared.store.shelf, tenant.as_deref(), &id);
         let revoked = self.shared.pool.run(revoke).await?;
         if revoked.rule.permission == START {
-            self.look_for_servers(&nobody(&revoked.tenant, &revoked.workspace)).await?;
+            look_for_servers(&self.shared, &nobody(&revoked.tenant, &revoked.workspace)).await?;
         }
         Ok(revoked)
     }
@@ -428,6 +406,28 @@ pub fn fold(entries: &[Entry]) -> (Option<Session>, Option<Damage>) {
         }
     }
     (session, None)
+}
+
+/// Reads what a workspace declares, and what people agreed to of it for always.
+pub(super) async fn look_for_servers(of: &Arc<EngineContext>, scope: &ToolScope) -> Result<(), CommandError> {
+    let (shared, scope) = (Arc::clone(of), scope.clone());
+    let work = move || {
+        let Some(servers) = &shared.mcp else { return Ok(()) };
+        servers.look(&scope.workspace);
+        let subjects = servers.identities(&scope.tenant, &scope.workspace);
+        if subjects.is_empty() {
+            return Ok(());
+        }
+        let workspace = scope.workspace.to_string_lossy();
+        let book = shared.grants.book(&*shared.store.shelf, &scope.tenant, &workspace);
+        for subject in subjects {
+            let granted = book.grants(&want_start(&subject));
+            let agreed = if granted { Agreed::Workspace } else { Agreed::No };
+            servers.note_agreed(&scope, &subject, agreed);
+        }
+        Ok::<_, CommandError>(())
+    };
+    of.pool.run(work).await
 }
 
 /// The scope of somebody who has no session.

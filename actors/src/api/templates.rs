@@ -18,7 +18,7 @@ use playhouse_protocol::{
 use playhouse_tools::{NewAttachment, ToolScope, ToolSource as _};
 use serde_json::Value;
 
-use crate::api::engine::{Engine, nobody};
+use crate::api::engine::{Engine, look_for_servers, nobody};
 use crate::api::handle::{SessionHandle, unexpected};
 use crate::base::Ids;
 use crate::directory::{FilledTemplate, TemplatePiece};
@@ -28,6 +28,9 @@ use crate::wake::reopen;
 
 /// The longest text that is typed behind the name of a template, in bytes.
 const LONGEST_ARGUMENTS: usize = 100 * 1024;
+/// The longest text that a server of tools makes of a prompt, in bytes, and the most files.
+const LONGEST_SAID: usize = 256 * 1024;
+const MOST_FILES: usize = 20;
 /// The most paths that are looked for; far fewer are attached.
 const MOST_PATHS: usize = 100;
 /// The tool that hands work over.
@@ -47,7 +50,7 @@ impl Engine {
         let mut list = self.own_templates(directory).await?;
         if let Some(servers) = &self.shared.mcp {
             let scope = nobody(tenant, &directory.to_string_lossy());
-            self.look_for_servers(&scope).await?;
+            look_for_servers(&self.shared, &scope).await?;
             servers.ready(&scope).await;
             list.commands.extend(servers.prompts(&scope).iter().map(ServerPrompt::facts));
         }
@@ -136,26 +139,33 @@ impl SessionHandle {
         let looked = move || {
             let summary = shared.store.log.summary(id)?.ok_or(CommandError::NotFound(id))?;
             let workspace = reopen(&shared, &summary).map_err(CommandError::Invalid)?;
-            let scope =
-                ToolScope { tenant: summary.tenant.into(), workspace: workspace.root().into(), session: id };
-            if let Some(servers) = &shared.mcp {
-                servers.look(&scope.workspace);
-            }
-            Ok::<_, CommandError>(scope)
+            let (tenant, workspace) = (summary.tenant.into(), workspace.root().into());
+            Ok::<_, CommandError>(ToolScope { tenant, workspace, session: id })
         };
         let scope = self.shared.pool.run(looked).await?;
+        look_for_servers(&self.shared, &nobody(&scope.tenant, &scope.workspace.to_string_lossy())).await?;
         servers.ready(&scope).await;
         let Some(prompt) = servers.prompts(&scope).into_iter().find(|prompt| prompt.command() == name) else {
-            return Ok(None);
+            return match servers.without_prompt(&scope, name) {
+                Some(why) => Err(CommandError::Invalid(why)),
+                None => Ok(None),
+            };
         };
         let words = self.shared.directory.words(arguments, prompt.most_words());
         let said = prompt.get(words).await.map_err(CommandError::Invalid)?;
-        let blobs = Arc::clone(&self.shared.store.blobs);
+        let shared = Arc::clone(&self.shared);
         let store = move || {
             let said = said.into_output(String::new());
             let said = said.map_err(|error| CommandError::Invalid(error.to_string()))?;
+            if said.output.len() > LONGEST_SAID || said.attachments.len() > MOST_FILES {
+                return Err(CommandError::Invalid(format!(
+                    "the server's prompt is too large: {} bytes of text and {} files, of at most {LONGEST_SAID} and {MOST_FILES}",
+                    said.output.len(),
+                    said.attachments.len()
+                )));
+            }
             let files = said.attachments.into_iter().map(|NewAttachment { mime, filename, content }| {
-                let blob = blobs.put(&scope.tenant, &content)?;
+                let blob = shared.put_blob(&scope.tenant, &content)?;
                 Ok(Attachment { mime, filename, blob, mentioned: false, part: None, source: None })
             });
             Ok((said.output, files.collect::<Result<Vec<_>, CommandError>>()?))

@@ -222,4 +222,9 @@ impl Host for SessionHost {
         }
         .boxed()
     }
+
+    fn give(&self, answer: CallAnswer) {
+        // A session that is gone has the call carried out again when it comes back.
+        drop(self.session.send_message(SessionMessage::Give(self.call, answer)));
+    }
 }

@@ -79,7 +79,9 @@ pub(super) fn instructions(
         }
         servers.push(server);
         if said.len() + text.len() <= MOST_INSTRUCTIONS {
-            said.push_str(&format!("\n## {server}\n\n{text}\n"));
+            // Quoted, so that no line of it looks like one of the engine's.
+            let quoted = text.lines().map(|line| format!("> {line}\n"));
+            said.push_str(&format!("\n## {server}\n\n{}", quoted.collect::<String>()));
         }
     }
     (!said.is_empty()).then(|| format!("\n\n{INSTRUCTIONS}\n{said}"))

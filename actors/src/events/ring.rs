@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
-use playhouse_protocol::{CommandError, Entry, Event, EventBody, EventId, Record, Seq, SessionId, Timestamp};
+use playhouse_protocol::{
+    CallAnswer, CommandError, Entry, Event, EventBody, EventId, Record, Seq, SessionId, Timestamp,
+};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -438,9 +440,10 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
             .sum(),
         Record::CallSettled { result, .. } => result.output.len() + 512,
         Record::CallOffered(offered) => input_bytes(&offered.input) + 256,
-        Record::CallAnswered { answer: playhouse_protocol::CallAnswer::Output { output }, .. } => {
-            output.len() + 256
-        }
+        Record::CallAnswered { answer, .. } => match answer {
+            CallAnswer::Output { output: text } | CallAnswer::Error { error: text } => text.len() + 256,
+            CallAnswer::TimedOut => 256,
+        },
         Record::ConsentAsked(asked) => asked.preview.len() + asked.wants.len() * 256 + 512,
         Record::PromptAdmitted(prompt) => {
             let system = prompt.system.as_ref().map_or(0, String::len);

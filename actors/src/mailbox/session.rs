@@ -41,6 +41,8 @@ pub(crate) enum SessionMessage {
     Ask(PartId, Vec<Question>, oneshot::Sender<QuestionAnswer>),
     /// From a running call: it is offered to the platform for so long, and waits for the result.
     Offer(PartId, Duration, oneshot::Sender<CallAnswer>),
+    /// The result of a call that was offered, from whoever carries it out.
+    Give(PartId, CallAnswer),
     /// From a call actor: how the call ended.
     Call(PartId, Box<CallReport>),
     /// A time limit passed.
@@ -126,6 +128,7 @@ impl SessionMessage {
             Self::Prepared(..) => "prepared",
             Self::Ask(..) => "ask",
             Self::Offer(..) => "offer",
+            Self::Give(..) => "give",
             Self::Call(..) => "call",
             Self::Deadline(_) => "deadline",
             Self::Write => "write",

@@ -1,7 +1,7 @@
 //! Translates messages of a session, and the ends of its children, into inputs of its machine.
 
 use playhouse_protocol::{ErrorCode, ErrorInfo, PromptKind, Reply};
-use playhouse_session::{AttemptReport, FailedAttempt, Input, NewPrompt};
+use playhouse_session::{AttemptReport, FailedAttempt, Input, NewPrompt, Ticket};
 use ractor::{ActorId, ActorProcessingErr, ActorRef};
 
 use super::SessionState;
@@ -81,6 +81,11 @@ impl SessionState {
                 }
                 self.offering.insert(call, result);
                 Input::Offer(call, u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+            }
+            SessionMessage::Give(call, answer) => {
+                // Nobody waits for the reply.
+                self.next_ticket += 1;
+                Input::AnswerCall(Ticket(self.next_ticket), call, answer)
             }
             SessionMessage::Call(call, report) => {
                 self.dismiss(call);

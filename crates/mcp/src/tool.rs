@@ -12,7 +12,7 @@ use playhouse_policy::Access;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_protocol::tool::ToolOrigin;
-use playhouse_tools::{CallContext, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
+use playhouse_tools::{CallContext, MCP_RESOURCE, Plan, Prepared, Risk, Tool, ToolError, ToolOutput};
 use serde_json::{Map, Value};
 
 use crate::connection::mirrored;
@@ -84,10 +84,13 @@ pub fn offered(entry: &ServerEntry, listing: &Listing) -> (Vec<Arc<OfferedTool>>
     let mut offered = Vec::new();
     let instructions: Option<Arc<str>> = listing.instructions.as_deref().map(Arc::from);
     for (tool, name) in shown.into_iter().zip(names) {
-        let usable = schema::usable(&tool.input_schema).and_then(|()| match entry.transport {
-            Transport::Http(_) => mirrored(&tool.input_schema).map(drop),
-            Transport::Stdio(_) => Ok(()),
-        });
+        // Rules could not tell it from the tool that reads resources.
+        let is_free = if tool.name == MCP_RESOURCE { Err("its name is taken".to_owned()) } else { Ok(()) };
+        let usable =
+            is_free.and_then(|()| schema::usable(&tool.input_schema)).and_then(|()| match entry.transport {
+                Transport::Http(_) => mirrored(&tool.input_schema).map(drop),
+                Transport::Stdio(_) => Ok(()),
+            });
         let reason = match (name, usable) {
             (Some(name), Ok(())) => {
                 offered.push(Arc::new(OfferedTool::new(entry, tool, name, instructions.clone())));

@@ -72,6 +72,9 @@ pub trait Host: Send + Sync {
     fn offer(&self, _wait: Duration) -> BoxFuture<'_, Option<CallAnswer>> {
         async { None }.boxed()
     }
+
+    /// Gives the result of a call that was offered, unless it has one: [`offer`](Self::offer) ends with the one that it has.
+    fn give(&self, _answer: CallAnswer) {}
 }
 
 /// Which files may be shown without asking: what all of these rules allow to be read.

@@ -178,16 +178,18 @@ impl Tool for HostTool {
                     Some(delivery) => delivery.deliver(name, &arguments, context).await,
                     None => None,
                 };
-                match answer {
-                    Some(answer) => answer,
-                    None => std::future::pending().await,
+                if let Some(answer) = answer {
+                    // It counts once it is in the log: the offer ends with it.
+                    context.host.give(answer);
                 }
+                std::future::pending().await
             };
             let answer = tokio::select! {
                 biased;
-                () = context.cancel.cancelled() => None,
+                // First, since a result that was taken counts, whatever came right behind it.
                 answer = context.host.offer(RESULT_WAIT) => answer,
-                answer = delivered => Some(answer),
+                () = context.cancel.cancelled() => None,
+                never = delivered => never,
             };
             match answer {
                 Some(CallAnswer::Output { output }) => {

@@ -105,26 +105,24 @@ fn host_tools(app: &App) -> Result<HostTools, Problem> {
     app.engine().host_tools().cloned().ok_or_else(none)
 }
 
-/// The directories of a key, links resolved; none for whoever needs no key.
-fn roots_of(app: &App, principal: &Principal) -> Vec<PathBuf> {
-    if principal.key.is_none() || principal.roots.is_none() {
-        return Vec::new();
-    }
-    app.roots_of(principal).all().to_vec()
+/// The directories of a key, links resolved, which may be none; `None` for whoever is bound to no directories.
+fn roots_of(app: &App, principal: &Principal) -> Option<Vec<PathBuf>> {
+    (principal.key.is_some() && principal.roots.is_some()).then(|| app.roots_of(principal).all().to_vec())
 }
 
 /// Whether a key with these roots may know a tool.
-fn is_known(spec: &HostToolSpec, roots: &[PathBuf]) -> bool {
+fn is_known(spec: &HostToolSpec, roots: Option<&[PathBuf]>) -> bool {
+    let Some(roots) = roots else { return true };
     let meets = |one: &PathBuf, other: &PathBuf| one.starts_with(other) || other.starts_with(one);
-    roots.is_empty()
-        || spec.roots.is_empty()
-        || spec.roots.iter().any(|own| roots.iter().any(|root| meets(own, root)))
+    !roots.is_empty()
+        && (spec.roots.is_empty() || spec.roots.iter().any(|own| roots.iter().any(|root| meets(own, root))))
 }
 
 /// Whether a key with these roots may remove a tool: one that no sessions elsewhere have.
-fn is_own(spec: &HostToolSpec, roots: &[PathBuf]) -> bool {
+fn is_own(spec: &HostToolSpec, roots: Option<&[PathBuf]>) -> bool {
+    let Some(roots) = roots else { return true };
     let within = |own: &PathBuf| roots.iter().any(|root| own.starts_with(root));
-    roots.is_empty() || (!spec.roots.is_empty() && spec.roots.iter().all(within))
+    !spec.roots.is_empty() && spec.roots.iter().all(within)
 }
 
 fn view(spec: &HostToolSpec) -> ToolView {
@@ -144,7 +142,8 @@ pub(crate) fn listed(app: &App, principal: &Principal) -> Vec<ToolView> {
     if let Some(registered) = app.engine().host_tools() {
         let roots = roots_of(app, principal);
         let registered = registered.list(&principal.tenant);
-        tools.extend(registered.iter().filter(|spec| is_known(spec, &roots)).map(|spec| view(spec)));
+        tools
+            .extend(registered.iter().filter(|spec| is_known(spec, roots.as_deref())).map(|spec| view(spec)));
     }
     tools
 }
@@ -239,6 +238,13 @@ pub(crate) async fn register(
     }
     let webhook = webhook.map(|webhook| NewWebhook::new(webhook.url, webhook.secret));
     let roots = roots_of(&app, &principal);
+    if roots.as_ref().is_some_and(Vec::is_empty) {
+        let detail =
+            "this key reaches no directory of the server: there is no session that could have the tool";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
+    // Without any, all sessions of the tenant have it.
+    let roots = roots.unwrap_or_default();
     let spec = HostToolSpec { name, description, schema, risk, webhook: None, roots };
     let tools = host_tools(&app)?;
     let registered = blocking(move || tools.register(&principal.tenant, spec, webhook)).await??;
@@ -266,7 +272,7 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, Problem> {
     let roots = roots_of(&app, &principal);
     let tools = host_tools(&app)?;
-    blocking(move || tools.remove(&principal.tenant, &name, |spec| is_own(spec, &roots))).await??;
+    blocking(move || tools.remove(&principal.tenant, &name, |spec| is_own(spec, roots.as_deref()))).await??;
     Ok(StatusCode::NO_CONTENT)
 }
 

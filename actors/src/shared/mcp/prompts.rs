@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::caller::SessionCaller;
-use super::{McpServers, ServerKey, lock};
+use super::{McpServers, McpState, ServerKey, lock};
 
 /// What separates a server from its prompt in the name of a command: no name of a template has it.
 const SEPARATOR: char = ':';
@@ -47,6 +47,33 @@ impl McpServers {
             }
         }
         prompts
+    }
+}
+
+impl McpServers {
+    /// Why a server that is declared has no prompt of this name, with what to do: a text for users. `None` if there is no such
+    /// server.
+    pub(crate) fn without_prompt(&self, scope: &ToolScope, command: &str) -> Option<String> {
+        let (server, _) = command.split_once(SEPARATOR)?;
+        let all = self.status(Some(&scope.tenant), Some(&scope.workspace));
+        let status = all.into_iter().find(|status| status.name == server)?;
+        let state = match status.state {
+            McpState::Connected | McpState::Stopped if status.tools.is_some() => {
+                "the server has no prompt of this name: GET /v1/commands lists those that it has".to_owned()
+            }
+            McpState::Connected | McpState::Stopped | McpState::Starting => {
+                "the server is being asked for its prompts: try again in a few seconds".to_owned()
+            }
+            McpState::Failed(why) => format!("the server failed: {why}"),
+            McpState::Disabled => "the server is switched off: connect it first".to_owned(),
+            McpState::Asks => {
+                "people must agree to the server first: send a prompt, and answer what is asked".to_owned()
+            }
+            McpState::Refused(why) | McpState::NeedsLogin(why) | McpState::NeedsRegistration(why) => {
+                why.to_string()
+            }
+        };
+        Some(format!("/{command}: {state}"))
     }
 }
 

@@ -95,14 +95,14 @@ impl Removable {
             let at = place_of_tool(message).or_else(|| place_of_tool(parameter))?;
             self.0.get(at)?.as_ref()
         };
-        let tool = by_name().or_else(by_place)?.clone();
+        let tool = by_place().or_else(by_name)?.clone();
         Some(Finding::WithoutTool { tool, words: message.chars().take(MOST_WORDS).collect() })
     }
 }
 
-/// Where a message names a tool. A name that is a word of the language counts in quotes, or after a word for a tool.
+/// Where a message names a tool. A name that others could mean something else by counts in quotes, or after a word for a tool.
 fn named_at(message: &str, name: &str) -> Option<usize> {
-    let is_word = name.bytes().all(|byte| byte.is_ascii_alphabetic());
+    let is_word = !name.starts_with("mcp_");
     let is_part = |c: Option<char>| c == Some('-');
     places(message, name).find(|at| {
         let (before, after) = (&message[..*at], &message[at + name.len()..]);

@@ -5,11 +5,15 @@ use playhouse_protocol::delegate::Delegate;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallOutcome, CallPart, CallResult, CallState, Part};
 use playhouse_protocol::record::{CallIntended, Effect as CallEffect, Recovery};
-use playhouse_protocol::{Message, Record, Timestamp};
+use playhouse_protocol::{CallAnswer, Message, Record, Timestamp};
 
 use super::{LiveCall, Machine};
 use crate::effect::{CallReport, Effect, PreparedCall, Stamp};
 use crate::fold::{CallPhase, FoldError};
+
+/// Results of up to so many bytes and lines are short enough for every model.
+const SHORT_ANSWER: usize = 32 * 1024;
+const SHORT_LINES: usize = 500;
 
 impl Machine {
     /// The calls without a result, in the model's order, and where each stands.
@@ -261,12 +265,34 @@ impl Machine {
         }
     }
 
+    /// The result that came for a call before a restart, if it is short: a long one is cut where calls run.
+    fn kept_answer(&self, call: PartId) -> Option<CallAnswer> {
+        let open = self.session.calls().iter().find(|open| open.id == call)?;
+        let answer = open.offer.as_deref()?.answer.clone()?;
+        let is_short = |text: &str| text.len() <= SHORT_ANSWER && text.lines().count() <= SHORT_LINES;
+        let fits = match &answer {
+            CallAnswer::Output { output: text } | CallAnswer::Error { error: text } => is_short(text),
+            CallAnswer::TimedOut => false,
+        };
+        fits.then_some(answer)
+    }
+
     /// After a restart: requests for consent wait anew; what was running is run again if it has no effects, else it is
     /// settled.
     pub(super) fn resume_calls(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         for (call, phase) in self.unsettled() {
             self.resume_consent(call, stamp)?;
             let CallPhase::Intended { recovery, .. } = phase else { continue };
+            if let Some(answer) = self.kept_answer(call) {
+                let report = match answer {
+                    CallAnswer::Output { output } => CallReport::text(CallOutcome::Done, &output),
+                    CallAnswer::Error { error } => CallReport::text(CallOutcome::Failed, &error),
+                    CallAnswer::TimedOut => continue,
+                };
+                let title = self.session.call(call).map(|part| part.tool.clone()).unwrap_or_default();
+                self.settle(call, CallReport { title, ..report }, stamp)?;
+                continue;
+            }
             // One that asks finds its request in the log when it runs again.
             if matches!(recovery, Recovery::Rerun | Recovery::Reattach) {
                 continue;
