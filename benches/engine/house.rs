@@ -11,7 +11,7 @@ use playhouse::protocol::{Accepted, EventBody, NewSession, Prompt, Record};
 use tempfile::TempDir;
 
 use crate::Result;
-use crate::model::{FILE, PACED, Server, WALK};
+use crate::model::{FILE, MCP, NATIVE, PACED, Server, WALK};
 
 /// A folder for everything that a measurement needs.
 pub(crate) struct Place {
@@ -38,15 +38,20 @@ impl Place {
 
     /// The same, with more configuration.
     pub(crate) async fn start_with(&self, server: &Server, dialect: &str, more: &str) -> Result<House> {
+        let settings = self.settings(server, dialect, more)?;
+        Ok(House::builder(settings).data(self.folder.path().join("data")).start().await?)
+    }
+
+    /// The settings of such an engine.
+    pub(crate) fn settings(&self, server: &Server, dialect: &str, more: &str) -> Result<Settings> {
         let mut config =
             format!("{more}\n[providers.bench]\ndialect = \"{dialect}\"\nbase_url = \"{}/v1\"\n", server.url);
-        for model in [WALK, PACED, "tokens-20000"] {
+        for model in [WALK, PACED, "tokens-20000", MCP, NATIVE] {
             config += &format!("[providers.bench.models.\"{model}\"]\ncontext = 10000000\noutput = 100000\n");
         }
         let file = self.folder.path().join("config.toml");
         fs_err::write(&file, config)?;
-        let settings = Settings::load(Some(&file), &|_| None)?;
-        Ok(House::builder(settings).data(self.folder.path().join("data")).start().await?)
+        Ok(Settings::load(Some(&file), &|_| None)?)
     }
 
     /// A new session with one of the server's models.

@@ -11,6 +11,7 @@ mod house;
 mod idle;
 #[path = "../common/machine.rs"]
 mod machine;
+mod mcp;
 mod memory;
 mod model;
 mod prefix;
@@ -53,6 +54,8 @@ enum Case {
     Prefix,
     /// What a step of a turn of `--steps` takes.
     Turn,
+    /// Calls of MCP servers, and sessions that share them.
+    Mcp,
 }
 
 /// How much is measured.
@@ -91,6 +94,8 @@ fn main() -> ExitCode {
     let done = match arguments.next().as_deref() {
         Some(model::ROLE) => model::serve(arguments),
         Some(idle::ROLE) => idle::child(),
+        Some(mcp::ROLE) => mcp::serve(arguments),
+        Some(mcp::SHARING) => mcp::child(arguments),
         Some(memory::ROLE) => memory::child(arguments),
         _ => measure(&Arguments::parse()),
     };
@@ -124,6 +129,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
             Case::Wake => wake::measure(effort)?,
             Case::Prefix => prefix::measure(effort)?,
             Case::Turn => turn::measure(effort, arguments.steps)?,
+            Case::Mcp => mcp::measure(effort)?,
         };
         for measurement in measurements {
             println!("{measurement}");

@@ -20,6 +20,12 @@ pub(crate) const PACED: &str = "paced";
 pub(crate) const PACED_TOKENS: u64 = 2_000;
 /// How fast, in tokens a second.
 pub(crate) const PACE: f64 = 1_000.0;
+/// Its name for a model that calls a tool of an MCP server in each of so many steps, of the servers `s0`, `s1` and `s2` in turn.
+pub(crate) const MCP: &str = "mcp";
+/// Its name for one that calls [`NOTHING`] in each of so many steps.
+pub(crate) const NATIVE: &str = "native";
+/// The tool of the MCP servers, and of the engine, that does nothing.
+pub(crate) const NOTHING: &str = "nothing";
 /// The file that the walking model reads.
 pub(crate) const FILE: &str = "notes.txt";
 
@@ -92,7 +98,11 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let walk = (0..steps)
         .fold(Model::new(), |model, _| model.step(tokens(40).call("read", json!({"filePath": FILE}))));
     let paced = Model::new().step(tokens(PACED_TOKENS)).rate(PACE);
-    let script = Script::new().model(WALK, walk).model(PACED, paced);
+    let call = |name: String| tokens(40).call(name, json!({}));
+    let mcp =
+        (0..steps).fold(Model::new(), |model, step| model.step(call(format!("mcp_s{}_{NOTHING}", step % 3))));
+    let native = (0..steps).fold(Model::new(), |model, _| model.step(call(NOTHING.to_owned())));
+    let script = Script::new().model(WALK, walk).model(PACED, paced).model(MCP, mcp).model(NATIVE, native);
     let journal = JournalOptions { entries: 0, body_bytes: 0, file: Some(journal.into()) };
     let mock = Mock::with_options(script, MockOptions { rate: None, journal })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::serve::Serving;
 use crate::stage::{Stage, until};
 
-const LISTENING: [&str; 2] = ["--port", "0"];
+pub(crate) const LISTENING: [&str; 2] = ["--port", "0"];
 
-fn asked(serving: &Serving, method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) fn asked(serving: &Serving, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let body = if method == "GET" { String::new() } else { body.to_string() };
     let (status, answer) = serving.ask(method, path, &[], &body);
     (status, serde_json::from_str(&answer).unwrap_or_default())

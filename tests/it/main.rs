@@ -33,6 +33,7 @@ mod killed;
 mod lifecycle;
 mod long;
 mod mcp_serve;
+mod mcp_servers;
 mod metrics;
 mod models;
 mod pages;
