@@ -40,7 +40,7 @@ const AT_ONCE: usize = 32;
 /// How long these are left alone before memory is looked at, in seconds: as in the case `memory`.
 const SETTLE: usize = 40;
 /// Sessions that start beside servers that never answer.
-const STARTS: usize = 200;
+const STARTS: usize = 50;
 /// Targets: in milliseconds, in MB, and as a ratio with room for noise.
 const CALL_TARGET: f64 = 0.3;
 const MEMORY_TARGET: f64 = 20.0;

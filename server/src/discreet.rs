@@ -41,8 +41,11 @@ pub(crate) fn record(record: &Record) -> Option<Record> {
                 _ if !has_cost => return None,
                 outcome => outcome.clone(),
             };
-            // What a provider takes is the operator's.
-            let usage = ended.usage.clone().map(|usage| Usage { provider_cost: None, ..usage });
+            // What a provider takes is the operator's. Its own words have it as well.
+            let usage = ended.usage.clone().map(|usage| match usage.provider_cost {
+                Some(_) => Usage { provider_cost: None, raw: None, ..usage },
+                None => usage,
+            });
             Some(Record::AttemptEnded(AttemptEnded { outcome, usage, ..ended.clone() }))
         }
         Record::StepFinished(finished) if finished.error.is_some() => {

@@ -71,6 +71,7 @@ fn the_list_tells_limits_prices_and_who_has_a_key() {
             "prices": {"input": "2.5", "output": "15", "cache_read": "0.25"},
             "long": [{"above": 272_000, "prices": {"input": "5", "output": "22.5", "cache_read": "0.5"}}],
             "multiples": {"batch": "0.5", "eu": "1.1", "flex": "0.5", "priority": "2", "us": "1.1"},
+            "gaps": ["cache_write", "cache_write above 272000 tokens"],
             "attachments": ["image", "pdf"], "reasoning": true, "temperature": true,
             "ends": null, "successor": null,
         })

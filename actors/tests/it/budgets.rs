@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mock_llm::{Fault, Model, Script, Step, UsageOverride, call, text};
@@ -47,7 +48,13 @@ fn of_tenant(limits: Limits) -> Budgets {
 
 async fn stage(script: Script, budgets: Budgets) -> Stage {
     let folder = Arc::new(tempfile::tempdir().unwrap());
-    Stage::with(Store::memory().unwrap(), folder, script, with(budgets)).await
+    small(Stage::with(Store::memory().unwrap(), folder, script, with(budgets)).await)
+}
+
+/// With models whose requests can cost little: what may be used is reserved by their windows.
+fn small(stage: Stage) -> Stage {
+    stage.directory.window.store(2_000, Ordering::SeqCst);
+    stage
 }
 
 fn with(budgets: Budgets) -> impl FnOnce(&mut EngineOptions) {
@@ -56,7 +63,7 @@ fn with(budgets: Budgets) -> impl FnOnce(&mut EngineOptions) {
 
 /// Another engine on what the first one stored.
 async fn again(stage: &Stage, script: Script, budgets: Budgets) -> Stage {
-    Stage::with(stage.store.clone(), Arc::clone(&stage.folder), script, with(budgets)).await
+    small(Stage::with(stage.store.clone(), Arc::clone(&stage.folder), script, with(budgets)).await)
 }
 
 async fn run(session: &SessionHandle) -> TurnEnded {

@@ -1,7 +1,7 @@
 //! An engine in memory, a directory that can be made to fail, and tools that can be watched.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -82,6 +82,8 @@ pub(crate) struct TestDirectory {
     pub(crate) woken: AtomicU32,
     /// How often a conversation was begun.
     pub(crate) profiles: AtomicU32,
+    /// The context window of all models, in tokens.
+    pub(crate) window: AtomicU64,
     /// What system prompts say that are made from now on.
     pub(crate) system: Mutex<String>,
     pub(crate) limiter: Limiter,
@@ -210,7 +212,7 @@ impl ModelDirectory for TestDirectory {
     }
 
     fn window(&self, _: &ModelRef) -> Option<u64> {
-        Some(2_000)
+        Some(self.window.load(Ordering::SeqCst))
     }
 
     fn room(&self, _: &ModelRef) -> Option<u64> {
@@ -551,6 +553,7 @@ impl Stage {
             titles: AtomicBool::new(false),
             woken: AtomicU32::new(0),
             profiles: AtomicU32::new(0),
+            window: AtomicU64::new(200_000),
             system: Mutex::new("You are a test.".to_owned()),
             hogged: AtomicU32::new(0),
             let_go: AtomicBool::new(false),

@@ -47,7 +47,9 @@ impl Budget {
     pub(crate) fn note(&mut self, usage: &Usage, cost: Option<Cost>, at: Timestamp, now: Instant) {
         let used = usage.tokens.total();
         match self.tokens.back_mut() {
-            Some((since, tokens)) if now.duration_since(*since) < GRAIN => *tokens += used,
+            Some((since, tokens)) if now.duration_since(*since) < GRAIN => {
+                *tokens = tokens.saturating_add(used)
+            }
             _ => self.tokens.push_back((now, used)),
         }
         while self.tokens.front().is_some_and(|(then, _)| now.duration_since(*then) >= MINUTE) {
@@ -60,10 +62,10 @@ impl Budget {
     /// The tokens of the last minute, and how long it takes until they are fewer than `limit`.
     pub(crate) fn tokens(&self, limit: u64, now: Instant) -> (u64, Duration) {
         let recent = self.tokens.iter().filter(|(then, _)| now.duration_since(*then) < MINUTE);
-        let mut left: u64 = recent.clone().map(|(_, tokens)| tokens).sum();
+        let mut left = recent.clone().fold(0_u64, |sum, (_, tokens)| sum.saturating_add(*tokens));
         let used = left;
         for (then, tokens) in recent {
-            left -= tokens;
+            left = left.saturating_sub(*tokens);
             if left < limit {
                 return (used, (*then + MINUTE).saturating_duration_since(now));
             }

@@ -39,7 +39,9 @@ pub(super) fn split(
     let text =
         |call: &Map<String, Value>, name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
     let calls = raw.get(CALLS).and_then(Value::as_array).into_iter().flatten();
-    let (mut own, mut others, mut agrees) = (Vec::new(), Vec::new(), true);
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    // What is not read may be anything.
+    let mut agrees = calls.clone().count() <= MOST;
     let mut fallback = None;
     for call in calls.filter_map(Value::as_object).take(MOST) {
         let reading = read(convention, call);

@@ -127,14 +127,9 @@ impl Group {
         Self { count, inside, relation }
     }
 
-    /// Whether names leave the other reading as well: with a total that tells them apart, or without one.
-    fn is_open(self, has_total: bool) -> bool {
-        self.count > 0
-            && match self.relation {
-                Relation::Inside | Relation::Beside => false,
-                Relation::Part => has_total,
-                Relation::Convention => true,
-            }
+    /// Whether names leave the other reading as well: with a total that tells them apart, or where the usual one does not fit.
+    fn is_open(self) -> bool {
+        self.count > 0 && matches!(self.relation, Relation::Part | Relation::Convention)
     }
 
     fn outside(self) -> u64 {
@@ -181,7 +176,6 @@ pub(super) fn read(convention: UsageConvention, raw: &Map<String, Value>) -> Rea
     *usual = usual.saturating_add(all_written - known);
 
     let prompt_count = prompt.most.or(miss.most.map(|miss| miss.saturating_add(hit.most()))).unwrap_or(0);
-    let completion_count = completion.most.unwrap_or(reasoning.most());
     let inside = convention.has_cache_inside();
     let write_relation = lifetimes.iter().find_map(|found| found.relation).or(written.relation);
     let inner = [inner_input, inner_hit, inner_output].map(Found::most);
@@ -192,6 +186,8 @@ pub(super) fn read(convention: UsageConvention, raw: &Map<String, Value>) -> Rea
         Group::new(reasoning.most(), reasoning.relation, convention.has_reasoning_inside()),
         Group::new(inner_sum, None, false),
     ];
+    // An answer that was cut while the model thought may have no other count than that.
+    let completion_count = completion.most.unwrap_or(groups[2].part());
     let base = prompt_count.checked_add(beside.most()).and_then(|sum| sum.checked_add(completion_count));
     let sum =
         |groups: &Groups| groups.iter().try_fold(base?, |sum: u64, group| sum.checked_add(group.outside()));
@@ -200,7 +196,7 @@ pub(super) fn read(convention: UsageConvention, raw: &Map<String, Value>) -> Rea
             && total.is_none_or(|total| sum(groups) == Some(total))
     };
     let readings = (0_u32..16).filter(|flips| {
-        let open = |(bit, group): (usize, &Group)| flips >> bit & 1 == 0 || group.is_open(total.is_some());
+        let open = |(bit, group): (usize, &Group)| flips >> bit & 1 == 0 || group.is_open();
         groups.iter().enumerate().all(open)
     });
     let mut readings: Vec<u32> = readings.collect();

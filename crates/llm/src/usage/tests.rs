@@ -172,6 +172,27 @@ fn classes_become_exclusive() {
 }
 
 #[test]
+fn thoughts_alone_are_counted_once() {
+    let thoughts = json!({"promptTokenCount": 100, "thoughtsTokenCount": 50, "totalTokenCount": 150});
+    let only = Tokens { input: 100, reasoning: 50, ..NONE };
+    assert_eq!(read(UsageConvention::Gemini, std::slice::from_ref(&thoughts)), (only, Quality::Reported));
+    let whole = json!({"candidatesTokenCount": 10, "totalTokenCount": 160});
+    let all = Tokens { output: 10, ..only };
+    assert_eq!(read(UsageConvention::Gemini, &[thoughts, whole]), (all, Quality::Reported));
+    let beside = json!({"prompt_tokens": 100, "completion_tokens_details": {"reasoning_tokens": 50}});
+    assert_eq!(read(UsageConvention::XaiChat, std::slice::from_ref(&beside)).0, only);
+    assert_eq!(read(UsageConvention::OpenaiChat, &[beside]).0, only);
+}
+
+#[test]
+fn a_part_that_is_larger_than_the_whole_is_beside_it() {
+    let usage = json!({"prompt_tokens": 2_000, "completion_tokens": 10,
+                       "prompt_tokens_details": {"cached_tokens": 18_000}});
+    let beside = Tokens { input: 2_000, cache_read: 18_000, output: 10, ..NONE };
+    assert_eq!(read(UsageConvention::OpenaiChat, &[usage]), (beside, Quality::Unreconciled));
+}
+
+#[test]
 fn figures_that_contradict_each_other_are_marked() {
     use UsageConvention::{Anthropic, DeepseekChat, Gemini, OpenaiChat, OpenrouterChat};
     let cached = |details: Value| json!({"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": details});

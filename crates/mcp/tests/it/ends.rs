@@ -87,7 +87,7 @@ async fn a_start_that_is_given_up_leaves_nothing() {
         vec!["-c".into(), format!("echo $$ > {0}.new; mv {0}.new {0}; exec cat > /dev/null", file.display())];
     let place = place();
     let process = tokio::select! {
-        _ = Connection::open(&silent, &place) => panic!("it is silent"),
+        opened = Connection::open(&silent, &place) => panic!("it is silent: {:?}", opened.map(drop)),
         process = async {
             loop {
                 match fs_err::read_to_string(&file) {
