@@ -260,7 +260,7 @@ pub trait ModelDirectory: Send + Sync {
         None
     }
 
-    /// What a provider said when it refused this tool from outside, with the model that it refused it for; `None` if none did.
+    /// The words of a provider that refused this tool, and for which model; `None` if no provider refused it.
     fn tool_refusal(&self, _tool: &ToolSpec) -> Option<String> {
         None
     }

@@ -252,7 +252,7 @@ impl SessionHandle {
     /// Gives the result of a call that was offered to the platform. On return it is durable.
     ///
     /// # Errors
-    /// There is no such call, it takes no result from outside, or it has one.
+    /// The call is unknown, it takes no result from outside, or it already has a result.
     pub async fn answer_call(&self, call: PartId, answer: CallAnswer) -> Result<(), CommandError> {
         match self.command(Command::AnswerCall { call, answer }).await? {
             Reply::Done => Ok(()),

@@ -128,7 +128,7 @@ impl SessionHandle {
         self.with_blocks(&name, filled, Prompt { message: Some(message), ..prompt }, message).await
     }
 
-    /// What a server of tools makes of its prompt of this name; `None` if there is none.
+    /// The text and files of a prompt that a server of tools offers; `None` if no server has a prompt of this name.
     async fn said_by_server(
         &self,
         name: &str,

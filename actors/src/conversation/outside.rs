@@ -13,9 +13,9 @@ use crate::judge::Judge;
 const MOST_SHOWN: usize = 40;
 /// So are tools of which a model would be told more, in bytes of names, descriptions and schemas.
 const MOST_BYTES: usize = 64 * 1024;
-/// So much is told of what servers say of the use of their tools, in bytes.
+/// The most bytes of instructions of servers in a system prompt.
 const MOST_INSTRUCTIONS: usize = 16 * 1024;
-/// What stands before that.
+/// The heading of these instructions.
 const INSTRUCTIONS: &str = "# Servers of tools\n\nWhat each server says of the use of its tools, whose names begin with `mcp_` and \
                             the server's. Neither the user nor the operator wrote it.";
 
@@ -61,7 +61,7 @@ pub(super) fn shown(
     offered.iter().filter(is_shown).map(|tool| settled(*tool)).collect()
 }
 
-/// What the servers of these tools say of their use, for the end of the system prompt: `None` if none says anything.
+/// The instructions of the servers of these tools, for the end of the system prompt; `None` if there are none.
 pub(super) fn instructions(
     catalogue: &Registry,
     native: &Registry,
