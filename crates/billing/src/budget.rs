@@ -254,6 +254,8 @@ impl Worst {
 
 /// The most that so many tokens can cost; unknown without a price for input or for output.
 fn dearest(prices: &Prices, input: u64, output: u64) -> Option<Cost> {
+    // What the usual cache costs at most is known also without a price of its own.
+    let prices = prices.assuming(&["cache_read", "cache_write", "cache_write_30m"].map(str::to_owned));
     // One more than none, so that a price that is missing is told from nothing to pay.
     let (all, none) = (input.max(1), Tokens::default());
     let of_input = prices.cost(&Tokens { input: all, ..none })?;

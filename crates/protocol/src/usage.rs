@@ -127,6 +127,9 @@ pub struct InnerUsage {
     pub model: String,
     /// Exclusive token counts.
     pub tokens: Tokens,
+    /// Whether it gave the answer, in place of the model that was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub answers: bool,
 }
 
 /// An exact amount of US dollars.

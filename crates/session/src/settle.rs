@@ -39,7 +39,7 @@ impl OwnCount {
 /// The usage of an attempt that was cut: what the provider had reported until then, and an estimate of the rest.
 pub(crate) fn estimated_usage(reported: Option<Usage>, own: OwnCount) -> Usage {
     let mut usage = reported.unwrap_or_default();
-    let tokens = &mut usage.tokens;
+    let tokens = of_the_answer(&mut usage);
     if tokens.all_input() == 0 {
         tokens.input = own.input;
     }
@@ -57,11 +57,9 @@ pub(crate) fn usage_of_answer(reported: Option<Usage>, own: OwnCount) -> Usage {
         Some(usage) if usage.quality != Quality::Estimated => usage,
         partial => return estimated_usage(partial, own),
     };
-    let tokens = &mut usage.tokens;
-    // Where calls inside of it have figures of their own, the answer may be theirs.
-    let is_own = usage.inner.is_empty();
-    let no_input = is_own && tokens.all_input() == 0 && own.input > 0;
-    let no_output = is_own && tokens.output == 0 && tokens.reasoning == 0 && own.answer_bytes > 0;
+    let tokens = of_the_answer(&mut usage);
+    let no_input = tokens.all_input() == 0 && own.input > 0;
+    let no_output = tokens.output == 0 && tokens.reasoning == 0 && own.answer_bytes > 0;
     if no_input {
         tokens.input = own.input;
     }
@@ -74,17 +72,29 @@ pub(crate) fn usage_of_answer(reported: Option<Usage>, own: OwnCount) -> Usage {
     believed(usage, own)
 }
 
+/// What the model used that gave the answer: the one that was asked, or another one in its place.
+fn of_the_answer(usage: &mut Usage) -> &mut Tokens {
+    match usage.inner.iter_mut().find(|call| call.answers) {
+        Some(call) => &mut call.tokens,
+        None => &mut usage.tokens,
+    }
+}
+
 /// The same usage, with the engine's own estimate in place of counts that cannot be right.
 fn believed(mut usage: Usage, own: OwnCount) -> Usage {
-    let tokens = &mut usage.tokens;
+    let mut is_believed = true;
+    let tokens = of_the_answer(&mut usage);
     let estimated_output = estimated_tokens(own.answer_bytes);
     if own.is_beyond(tokens.all_input(), own.input) {
         let Tokens { output, reasoning, .. } = *tokens;
         *tokens = Tokens { input: own.input, output, reasoning, ..Tokens::default() };
-        usage.quality = Quality::Unreconciled;
+        is_believed = false;
     }
     if own.is_beyond(tokens.output.saturating_add(tokens.reasoning), estimated_output) {
         (tokens.output, tokens.reasoning) = (estimated_output, 0);
+        is_believed = false;
+    }
+    if !is_believed {
         usage.quality = Quality::Unreconciled;
     }
     usage
@@ -103,6 +113,8 @@ pub(crate) fn usage_of_failure(
 
 #[cfg(test)]
 mod tests {
+    use playhouse_protocol::usage::InnerUsage;
+
     use super::*;
 
     fn own(input: u64, answer_bytes: u64) -> OwnCount {
@@ -128,6 +140,22 @@ mod tests {
         {
             assert_eq!(of_answer(sound, own(50, 100)), (sound, Quality::Reported));
         }
+    }
+
+    #[test]
+    fn with_calls_inside_the_answer_is_of_the_model_that_gave_it() {
+        let none = Tokens::default();
+        let asked = Tokens { input: 40, ..none };
+        let call = |tokens, answers| InnerUsage { model: "other".to_owned(), tokens, answers };
+        let usage = |tokens, inner| Some(Usage { tokens, inner: vec![inner], ..Usage::default() });
+        let advised = usage_of_answer(usage(asked, call(asked, false)), own(50, 100));
+        assert_eq!((advised.tokens.output, advised.inner[0].tokens), (25, asked));
+        assert_eq!(advised.quality, Quality::Estimated);
+        let replaced = usage_of_answer(usage(none, call(asked, true)), own(50, 100));
+        assert_eq!((replaced.tokens, replaced.inner[0].tokens), (none, Tokens { output: 25, ..asked }));
+        // Cut while it was streamed.
+        let cut = estimated_usage(usage(asked, call(none, true)), own(50, 100));
+        assert_eq!((cut.tokens, cut.inner[0].tokens), (asked, Tokens { input: 50, output: 25, ..none }));
     }
 
     #[test]

@@ -46,9 +46,9 @@ fn the_dearest_class_and_the_dearest_price_that_can_hold_count() {
     let dear = Prices { input: price("10"), output: price("1"), ..Prices::default() };
     let list = PriceList { long: vec![LongContext { above: 1_000, prices: dear }], ..usual.into() };
     let cost = |input, output| Worst::of(&list, input, output).cost.unwrap().0;
-    assert_eq!(cost(1_000, 1_000_000), "3.001".parse().unwrap());
-    assert_eq!(cost(1_001, 1_000), "0.01101".parse().unwrap());
-    assert_eq!(cost(1_001, 1_000_000), "3.001001".parse().unwrap(), "the usual price can hold as well");
+    assert_eq!(cost(1_000, 1_000_000), "3.00125".parse().unwrap());
+    assert_eq!(cost(1_001, 1_000), "0.0135125".parse().unwrap());
+    assert_eq!(cost(1_001, 1_000_000), "3.00125125".parse().unwrap(), "the usual price can hold as well");
     let half = Prices { output: None, ..usual };
     assert_eq!(Worst::of(&half.into(), 0, 0).cost, None, "a price that is missing is not nothing");
     let long = PriceList { long: vec![LongContext { above: 1, prices: half }], ..usual.into() };

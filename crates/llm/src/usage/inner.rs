@@ -49,14 +49,16 @@ pub(super) fn split(
         let (kind, model) = (text(call, "type").unwrap_or_default(), text(call, "model"));
         match model.filter(|model| Some(model.as_str()) != answered_by) {
             _ if kind == FALLBACK => fallback = text(call, "model").or(fallback),
-            Some(model) if kind != ANSWER => others.push(InnerUsage { model, tokens: reading.tokens() }),
+            Some(model) if kind != ANSWER => {
+                others.push(InnerUsage { model, tokens: reading.tokens(), answers: false });
+            }
             _ => own.push((kind, reading.tokens())),
         }
     }
     let sum = |calls: &[(String, Tokens)]| calls.iter().fold(Tokens::default(), |sum, call| sum + call.1);
     match fallback {
         Some(model) => {
-            let inner = InnerUsage { model, tokens: whole };
+            let inner = InnerUsage { model, tokens: whole, answers: true };
             others.insert(0, inner);
             Split { own: sum(&own), inner: others, agrees }
         }

@@ -116,8 +116,9 @@ pub(crate) struct Reported {
     figures: Map<String, Value>,
     /// The same before the first report that contradicts one before it.
     undisputed: Option<Map<String, Value>>,
-    input: Option<Side>,
-    output: Option<Side>,
+    /// What is known of each side, with the figures that say so.
+    input: Option<(Side, Map<String, Value>)>,
+    output: Option<(Side, Map<String, Value>)>,
     /// Ways of service that the answer names beside its usage objects.
     served: Option<String>,
     /// How often something new was reported.
@@ -137,20 +138,46 @@ impl Reported {
         }
     }
 
-    /// Takes a report. What is null or missing in it is no figure: that of an earlier report stays.
+    /// Takes a report. What is null or missing in it is no figure: a side of which it says nothing is that of an earlier
+    /// report.
     pub(crate) fn add(&mut self, usage: &Map<String, Value>) {
         let before = self.figures.clone();
-        merge(&mut self.figures, usage);
-        if self.figures == before {
+        let lists_fewer_calls = !merge(&mut self.figures, usage);
+        if self.figures == before && !lists_fewer_calls {
             return;
         }
         self.reports += 1;
-        let reading = read::read(self.convention, &self.figures);
-        let side = |tokens: Option<Tokens>| tokens.map(|tokens| Side { tokens, agrees: reading.agrees });
+        // A report counts as a whole. Where its figures do not add up, those that it leaves out may stand in an earlier one.
+        let figures = self.completed(usage);
+        let (reading, figures) = match read::read(self.convention, &figures) {
+            whole if whole.agrees => (whole, figures),
+            whole => match read::read(self.convention, &self.figures) {
+                merged if merged.agrees => (merged, self.figures.clone()),
+                _ => (whole, figures),
+            },
+        };
+        let side = |tokens: Option<Tokens>| {
+            tokens.map(|tokens| (Side { tokens, agrees: reading.agrees }, figures.clone()))
+        };
         let agree = take(&mut self.input, side(reading.input)) & take(&mut self.output, side(reading.output));
-        if !agree {
+        if !agree || lists_fewer_calls {
             self.undisputed.get_or_insert(before);
         }
+    }
+
+    /// A report, with what is known of the sides whose main figure it leaves out.
+    fn completed(&self, usage: &Map<String, Value>) -> Map<String, Value> {
+        let mut figures = Map::new();
+        for (of, known) in [(table::Side::Input, &self.input), (table::Side::Output, &self.output)] {
+            let known = known.iter().flat_map(|(_, figures)| figures);
+            if !read::has_main_figure(usage, of) {
+                figures.extend(
+                    known.filter(|(name, _)| of.has(name)).map(|(name, value)| (name.clone(), value.clone())),
+                );
+            }
+        }
+        merge(&mut figures, usage);
+        figures
     }
 
     /// Takes the tier that an answer names beside its usage.
@@ -164,8 +191,8 @@ impl Reported {
 
     /// What the model used that says it answered; `None` where no report holds a figure.
     pub(crate) fn usage(&self, answered_by: Option<&str>) -> Option<Usage> {
-        let sides = [self.input, self.output];
-        let mut known = sides.iter().flatten().peekable();
+        let sides = [&self.input, &self.output];
+        let mut known = sides.into_iter().flatten().map(|(side, _)| side).peekable();
         known.peek()?;
         let (mut tokens, mut agrees) = (Tokens::default(), self.undisputed.is_none());
         for side in known {
@@ -194,27 +221,35 @@ impl Reported {
 }
 
 /// Takes what a later report says of a side, unless it says less; whether it does not contradict what was known.
-fn take(known: &mut Option<Side>, later: Option<Side>) -> bool {
+fn take<T>(known: &mut Option<(Side, T)>, later: Option<(Side, T)>) -> bool {
     let Some(later) = later else { return true };
-    let order = known.map_or(Ordering::Greater, |known| later.rank().cmp(&known.rank()));
+    let order = known.as_ref().map_or(Ordering::Greater, |(known, _)| later.0.rank().cmp(&known.rank()));
     if order.is_ge() {
         *known = Some(later);
     }
     order.is_ge()
 }
 
-/// Puts the figures of `more` over those of `figures`, but for what is null.
-fn merge(figures: &mut Map<String, Value>, more: &Map<String, Value>) {
+/// Puts the figures of `more` over those of `figures`, but for what is null. A list of calls inside of the answer is replaced
+/// only by one that has as many; whether there was none that has fewer.
+fn merge(figures: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
+    let mut is_whole = true;
     for (name, value) in more {
         match (figures.get_mut(name), value) {
             (_, Value::Null) => {}
-            (Some(Value::Object(figures)), Value::Object(more)) => merge(figures, more),
+            (Some(Value::Object(figures)), Value::Object(more)) => is_whole &= merge(figures, more),
+            (Some(Value::Array(calls)), Value::Array(more))
+                if name == inner::CALLS && more.len() < calls.len() =>
+            {
+                is_whole = false;
+            }
             (Some(figure), value) => *figure = value.clone(),
             (None, value) => {
                 figures.insert(name.clone(), value.clone());
             }
         }
     }
+    is_whole
 }
 
 /// The fields of a usage object that are named as counts of tokens and that nobody reads: names with `/` between them.

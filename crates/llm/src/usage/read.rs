@@ -4,7 +4,7 @@ use playhouse_protocol::usage::Tokens;
 use serde_json::{Map, Value};
 
 use super::UsageConvention;
-use super::table::{Count, FIGURES, Figure, INPUT_DETAILS, OUTPUT_DETAILS, Place, Relation};
+use super::table::{Count, FIGURES, Figure, INPUT_DETAILS, OUTPUT_DETAILS, Place, Relation, Side};
 
 /// Objects inside of objects that are looked into.
 const DEPTH: usize = 8;
@@ -241,6 +241,16 @@ pub(super) fn read(convention: UsageConvention, raw: &Map<String, Value>) -> Rea
     let has_input = [prompt, beside, hit, miss].iter().any(|found| found.most.is_some()) || has_writes;
     let has_output = completion.most.is_some() || reasoning.most.is_some();
     Reading { input: has_input.then_some(input), output: has_output.then_some(output), agrees }
+}
+
+/// Whether a usage object has the figure of all input, or that of all output.
+pub(super) fn has_main_figure(raw: &Map<String, Value>, side: Side) -> bool {
+    let is_main = |figure: &&Figure| match side {
+        Side::Input => matches!(figure.counts, Count::Prompt | Count::Miss),
+        Side::Output => figure.counts == Count::Completion,
+    };
+    let figures = Figures { raw, agree: true };
+    FIGURES.iter().filter(is_main).any(|figure| !figures.values(figure).is_empty())
 }
 
 /// The paths of figures above 0 that are named as counts of tokens, and that the table does not know.

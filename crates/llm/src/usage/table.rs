@@ -200,6 +200,50 @@ pub(super) static FIGURES: &[Figure] = &{
     ]
 };
 
+/// What a figure is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Input, of all classes.
+    Input,
+    /// Output and reasoning.
+    Output,
+}
+
+impl Side {
+    /// Whether a member of a usage object holds figures of it, and of nothing else.
+    pub(super) fn has(self, member: &str) -> bool {
+        let details = match self {
+            Self::Input => &INPUT_DETAILS,
+            Self::Output => &OUTPUT_DETAILS,
+        };
+        let names =
+            |figure: &Figure| figure.place == Place::Top && figure.name.split('/').next() == Some(member);
+        details.contains(&member)
+            || FIGURES.iter().any(|figure| figure.counts.side() == Some(self) && names(figure))
+    }
+}
+
+impl Count {
+    /// What it is about; nothing for sums of both, and for parts.
+    const fn side(self) -> Option<Side> {
+        match self {
+            Self::Prompt
+            | Self::BesidePrompt
+            | Self::Hit
+            | Self::Miss
+            | Self::Write
+            | Self::Write5m
+            | Self::Write30m
+            | Self::Write1h
+            | Self::Write12h
+            | Self::InnerInput
+            | Self::InnerHit => Some(Side::Input),
+            Self::Completion | Self::Reasoning | Self::InnerOutput => Some(Side::Output),
+            Self::Total | Self::Part => None,
+        }
+    }
+}
+
 impl Figure {
     /// Whether it stands at this path: names with `/` between them, of lists only what they are called.
     pub(super) fn is_at(&self, path: &str) -> bool {

@@ -300,6 +300,70 @@ fn the_largest_report_counts_in_all_dialects() {
 }
 
 #[test]
+fn a_report_counts_as_a_whole() {
+    use UsageConvention::{Anthropic, OpenaiChat};
+    let split = Tokens { input: 20, cache_read: 80, output: 1, ..NONE };
+    for (convention, reports, tokens, quality) in [
+        // The later one has the same input without the hits: nothing is counted twice.
+        (
+            Anthropic,
+            vec![
+                json!({"input_tokens": 20, "cache_read_input_tokens": 80, "output_tokens": 1}),
+                json!({"input_tokens": 100, "output_tokens": 1}),
+            ],
+            split,
+            Quality::Unreconciled,
+        ),
+        // More was written than the earlier one knew, which said for how long.
+        (
+            Anthropic,
+            vec![
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 5,
+                    "cache_creation": {"ephemeral_1h_input_tokens": 5}, "output_tokens": 1}),
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 9, "output_tokens": 1}),
+            ],
+            Tokens { input: 20, cache_write_5m: 9, output: 1, ..NONE },
+            Quality::Reported,
+        ),
+        // The thoughts of an earlier report are no part of a later answer without any.
+        (
+            OpenaiChat,
+            vec![
+                json!({"prompt_tokens": 20, "completion_tokens": 30,
+                    "completion_tokens_details": {"reasoning_tokens": 25}}),
+                json!({"completion_tokens": 40}),
+            ],
+            Tokens { input: 20, output: 40, ..NONE },
+            Quality::Reported,
+        ),
+        // A side that a report leaves out is that of the earlier one; so is a main figure of which it tells a part.
+        (
+            OpenaiChat,
+            vec![
+                json!({"prompt_tokens": 100}),
+                json!({"prompt_tokens_details": {"cached_tokens": 80}, "completion_tokens": 1, "total_tokens": 101}),
+            ],
+            split,
+            Quality::Reported,
+        ),
+    ] {
+        assert_eq!(read(convention, &reports), (tokens, quality), "{convention:?} {reports:?}");
+    }
+}
+
+#[test]
+fn a_later_report_drops_no_call() {
+    let calls = json!({"input_tokens": 20, "output_tokens": 5, "iterations": [
+        {"type": "compaction", "input_tokens": 900, "output_tokens": 30},
+        {"type": "message", "input_tokens": 20, "output_tokens": 5}]});
+    let own = reported(UsageConvention::Anthropic, std::slice::from_ref(&calls)).unwrap();
+    let fewer = json!({"input_tokens": 20, "output_tokens": 5, "iterations": []});
+    let kept = reported(UsageConvention::Anthropic, &[calls, fewer]).unwrap();
+    assert_eq!((kept.tokens, kept.inner), (own.tokens, own.inner));
+    assert_eq!((own.quality, kept.quality), (Quality::Reported, Quality::Unreconciled));
+}
+
+#[test]
 fn contradicting_reports_are_both_kept() {
     let (first, second) = (json!({"prompt_tokens": 5}), json!({"prompt_tokens": 0}));
     let usage = reported(UsageConvention::OpenaiChat, &[first.clone(), second.clone()]).unwrap();
@@ -358,6 +422,7 @@ fn calls_inside_of_an_answer_are_told_apart() {
     let other = |model: &str, input, output| InnerUsage {
         model: model.to_owned(),
         tokens: Tokens { input, output, ..NONE },
+        answers: model == "other",
     };
     let compacted = Tokens { input: 21_000, output: 1_500, ..NONE };
     for (calls, tokens, inner) in [

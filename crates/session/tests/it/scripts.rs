@@ -630,7 +630,8 @@ fn calls_inside_of_an_answer_are_charged_at_their_models() {
         panic!("it is finished")
     };
     let tokens = |input| Tokens { input, ..Tokens::default() };
-    let call = |model: &str, input| InnerUsage { model: model.to_owned(), tokens: tokens(input) };
+    let call =
+        |model: &str, input| InnerUsage { model: model.to_owned(), tokens: tokens(input), answers: false };
     let own = crate::harness::model();
     let usage = answer.usage.as_mut().unwrap();
     usage.tokens = Tokens { cache_read: 1_000_000, ..tokens(2_000_000) };
@@ -640,10 +641,10 @@ fn calls_inside_of_an_answer_are_charged_at_their_models() {
     h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)));
     let ended = h.last_ended();
     assert_eq!(ended.usage.as_ref().unwrap().tokens.input, 3_000_000);
-    // Both are long requests: input costs 2, and a hit without a price what input costs.
+    // Both are long requests: input costs 2, and a hit without a price what input costs. Its output is estimated.
     assert_eq!(
         (ended.cost.unwrap().0.normalize().to_string(), &ended.assumed[..]),
-        ("8".to_owned(), &["cache_read".to_owned()][..])
+        ("8.000004".to_owned(), &["cache_read".to_owned()][..])
     );
     let [inner] = &ended.inner[..] else { panic!("{ended:?}") };
     assert_eq!((&inner.model.provider, &*inner.model.model), (&own.provider, "advisor"));
