@@ -14,7 +14,7 @@ pub(crate) use children::{Child, Children};
 pub(crate) use ids::{Ids, random_fraction};
 
 /// Wall-clock time.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

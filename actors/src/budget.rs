@@ -6,6 +6,7 @@
 //! read would be counted twice or not at all, so it is read at a moment when there is none ([`Stir`]).
 
 mod load;
+mod unpriced;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,8 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{counter, gauge};
 use playhouse_billing::budget::{
-    Account, Answer, Book, Budgets, Charge, Decision, Limits, Refusal, Short, Spent, TenantBudget, Used,
-    Wait, Worst,
+    Account, Answer, Book, Budgets, Charge, Decision, Refusal, Short, Spent, TenantBudget, Used, Wait, Worst,
 };
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
@@ -25,6 +25,10 @@ use playhouse_store::Ledger;
 use playhouse_workspace::Pool;
 use rust_decimal::prelude::ToPrimitive as _;
 use tokio::sync::{Notify, oneshot};
+
+pub(crate) use self::load::spent_of_tenant;
+pub(crate) use self::unpriced::{at_current_prices, unpriced};
+pub(crate) use playhouse_billing::budget::Limits;
 
 use crate::base::now;
 use crate::directory::Directory;
@@ -137,6 +141,20 @@ impl Purses {
             tenant.settle(lost, &purse.accounts(), Used::Unknown, Day::of(now()));
         }
         Some(Arc::new(purse))
+    }
+
+    /// The budgets that are set.
+    pub(crate) const fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
+    /// What a tenant spent within the period that runs, where it is followed.
+    pub(crate) fn spent(&self, tenant: &str) -> Option<Spent> {
+        let mut tenants = self.lock();
+        let tenant = tenants.get_mut(tenant)?;
+        let decided = tenant.book.roll(Day::of(now()));
+        tenant.tell(decided);
+        tenant.book.spent(Account::Tenant)
     }
 
     /// A session cannot go on: what is reserved for it is free.
@@ -387,17 +405,24 @@ fn used(ended: &AttemptEnded) -> Used {
     }
 }
 
+/// How the operator gives a model a price.
+pub(crate) fn price_hint(ModelRef { provider, model }: &ModelRef) -> String {
+    format!(
+        "set `input` and `output` in [providers.{provider}.models.\"{model}\".cost] (0 for one that costs nothing)"
+    )
+}
+
 /// What the turn ends with.
 fn refused(refusal: &Refusal, model: &ModelRef) -> ErrorInfo {
-    counter!(Metric::BudgetRefusals.name(), "budget" => refusal.scope.name()).increment(1);
-    let message = match refusal.short {
-        Short::Unpriced { .. } => format!(
-            "{refusal}: set `input` and `output` in [providers.{}.models.\"{}\".cost] (0 for one that costs nothing)",
-            model.provider, model.model
-        ),
-        Short::Cost { .. } | Short::Tokens { .. } => refusal.to_string(),
+    counter!(Metric::BudgetRefusals.name(), "budget" => refusal.scope_name()).increment(1);
+    let hint = match refusal.short {
+        Short::Unpriced { .. } => price_hint(model),
+        Short::Cost { .. } | Short::Tokens { .. } => refusal.hint(),
     };
-    ErrorInfo::new(ErrorCode::Budget, message)
+    tracing::info!(%refusal, %model, hint, "a budget does not cover a step");
+    let limit = Some(Box::new(refusal.limit(Day::of(now()))));
+    let error = ErrorInfo::new(ErrorCode::Budget, refusal.to_string());
+    ErrorInfo { limit, model: Some(model.clone()), ..error }
 }
 
 #[cfg(test)]

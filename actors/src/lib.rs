@@ -58,6 +58,7 @@ pub use api::looking::{Listed, Outlook};
 pub use api::reading::Waiting;
 pub use api::subscription::Subscription;
 pub use api::tools::OutsideTool;
+pub use base::now;
 pub use bounds::{Others, Within};
 pub use directory::{
     AgentDirectory, Aside, Choice, Directory, FilledTemplate, Ground, ModelDirectory, Moderate, Profile,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use playhouse_actors::{Engine, Load, Others, SessionHandle, Within, fold};
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::upkeep::SessionLoss;
-use playhouse_protocol::{CommandError, MessageId, SessionId, SessionSummary};
+use playhouse_protocol::{CommandError, Limit, MessageId, SessionId, SessionSummary};
 use playhouse_store::{ListQuery, Page};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -434,12 +434,22 @@ impl App {
         }
     }
 
+    /// The limits of the caller's tenant, but for budgets.
+    pub(crate) async fn limits_of(&self, principal: &Principal) -> Result<Vec<Limit>, Problem> {
+        self.follow(principal).await?;
+        let sessions = self.engine().count(&principal.tenant).await?;
+        let busy = self.engine().busy(&principal.tenant).await?.len();
+        Ok(self.limits().of(&principal.tenant, sessions, u64::try_from(busy).unwrap_or(u64::MAX)))
+    }
+
+    /// Sees to it that what the tenant uses is followed, as far as that is limited.
+    async fn follow(&self, principal: &Principal) -> Result<(), Problem> {
+        let spent = async || self.engine().spent_today(&principal.tenant).await;
+        self.limits().follow(self.engine().hub(), &principal.tenant, spent).await
+    }
+
     async fn turn(&self, principal: &Principal, session: SessionId) -> Result<Permit, Problem> {
-        let spent = async || {
-            let (used, at) = self.engine().used_today(&principal.tenant).await?;
-            Ok((used.totals.cost, at))
-        };
-        self.limits().follow(self.engine().hub(), &principal.tenant, spent).await?;
+        self.follow(principal).await?;
         self.limits().afford(&principal.tenant)?;
         let busy = async || {
             let busy = self.engine().busy(&principal.tenant).await?;

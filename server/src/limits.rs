@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use playhouse_actors::{Heard, Hub};
-use playhouse_protocol::{CommandError, Cost, EventBody, Record, SessionId, Timestamp};
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
+use playhouse_protocol::{CommandError, Cost, Day, EventBody, Limit, Record, SessionId, Timestamp};
 use rust_decimal::Decimal;
 use rust_decimal::prelude::FromPrimitive as _;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
@@ -30,6 +31,10 @@ const QUESTIONS_AT_ONCE: usize = 2;
 const QUESTIONS: u64 = 16;
 /// The same of all tenants.
 const ALL_QUESTIONS: u64 = 128;
+
+/// The limits of what was used of late, as metrics and configuration name them.
+const TOKENS_PER_MINUTE: &str = "tokens_per_minute";
+const SPEND_PER_DAY: &str = "spend_per_day";
 
 /// What each tenant has in use, against what it may have. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -93,8 +98,16 @@ impl Counted {
         }
     }
 
+    /// When to come back, where waiting helps.
+    const fn wait(self) -> Option<Duration> {
+        match self {
+            Self::Turns | Self::Questions => Some(SOON),
+            Self::Streams | Self::Sessions => None,
+        }
+    }
+
     /// The limit, as metrics name it.
-    fn limit(self) -> &'static str {
+    const fn limit(self) -> &'static str {
         match self {
             Self::Streams => "subscribers",
             Self::Sessions => "sessions",
@@ -206,7 +219,9 @@ impl Limits {
                     "this tenant has {existing} sessions and is making {being_made}, and may have {most}: try again soon"
                 );
                 refused(Counted::Sessions.limit());
-                return Err(Problem::new(Kind::Limited, detail).after(SOON));
+                let used = existing.saturating_add(being_made);
+                let problem = Problem::new(Kind::Limited, detail).of_limit(of(Counted::Sessions, most, used));
+                return Err(problem.after(SOON));
             }
         }
     }
@@ -263,8 +278,8 @@ impl Limits {
         Ok((permit, turn))
     }
 
-    /// Hears from now on what the tenant uses, if that is limited. `spent` tells what it spent on this day up to now. An
-    /// attempt that ends at that moment may be counted twice, and none is missed.
+    /// Hears from now on what the tenant uses, if that is limited. `spent` tells what it spent on this day up to now, if that is
+    /// known. An attempt that ends at that moment may be counted twice, and none is missed.
     ///
     /// # Errors
     /// What it spent cannot be told.
@@ -272,7 +287,7 @@ impl Limits {
         &self,
         hub: &Hub,
         tenant: &Arc<str>,
-        spent: impl AsyncFnOnce() -> Result<(Cost, Timestamp), CommandError>,
+        spent: impl AsyncFnOnce() -> Result<(Option<Cost>, Timestamp), CommandError>,
     ) -> Result<(), Problem> {
         let TenantLimits { tokens_per_minute, spend_per_day, .. } = self.0.limits;
         if tokens_per_minute.is_none() && spend_per_day.is_none() {
@@ -328,30 +343,87 @@ impl Limits {
     /// # Errors
     /// It used as much as it may.
     pub(crate) fn afford(&self, tenant: &Arc<str>) -> Result<(), Problem> {
-        let Some(followed) = lock(&self.0.budgets).get(tenant).cloned() else { return Ok(()) };
-        let (budget, now) = (lock(&followed.budget), Instant::now());
-        if let Some(limit) = self.0.limits.tokens_per_minute {
-            let (used, wait) = budget.tokens(limit, now);
-            if used >= limit {
-                refused("tokens_per_minute");
-                let detail = format!(
-                    "this tenant used {used} tokens within a minute, and may use {limit}: try again later"
-                );
-                return Err(Problem::new(Kind::Limited, detail).after(wait));
+        for limit in self.used_of_late(tenant) {
+            if limit.used.is_some_and(|used| !used.reaches(limit.max)) {
+                continue;
             }
-        }
-        if let Some(limit) = self.0.limits.spend_per_day {
-            let (spent, wait) = budget.spent(now);
-            if Decimal::from_f64(limit).is_some_and(|limit| spent >= limit) {
-                refused("spend_per_day");
-                let detail = format!(
-                    "this tenant spent ${spent:.4} on this day (UTC), and may spend ${limit}: try again tomorrow"
-                );
-                return Err(Problem::new(Kind::Limited, detail).after(wait));
-            }
+            let name = if limit.unit == LimitUnit::Usd { SPEND_PER_DAY } else { TOKENS_PER_MINUTE };
+            let detail = match (name, limit.used) {
+                (TOKENS_PER_MINUTE, Some(used)) => {
+                    format!(
+                        "this tenant used {used} tokens within a minute, and may use {}: try again later",
+                        limit.max
+                    )
+                }
+                (_, Some(used)) => {
+                    format!(
+                        "this tenant spent {used} on this day (UTC), and may spend {}: try again tomorrow",
+                        limit.max
+                    )
+                }
+                (_, None) => {
+                    tracing::warn!(
+                        %tenant,
+                        "`spend_per_day` holds no prompts back that it knows of: a model without a price was used on this day; \
+                         give it one (0 if it costs nothing) and start again"
+                    );
+                    format!(
+                        "this tenant may spend {} on a day (UTC), and used a model whose price is not known: ask the operator",
+                        limit.max
+                    )
+                }
+            };
+            refused(name);
+            let wait =
+                limit.renews_at.map(|at| Duration::from_millis(at.millis_since(playhouse_actors::now())));
+            let problem = Problem::new(Kind::Limited, detail).of_limit(limit);
+            return Err(match wait {
+                Some(wait) => problem.after(wait),
+                None => problem,
+            });
         }
         Ok(())
     }
+
+    /// What the tenant used within a minute and on this day, as far as that is limited and it is followed. `used` is absent
+    /// where that is not known.
+    fn used_of_late(&self, tenant: &Arc<str>) -> Vec<Limit> {
+        let Some(followed) = lock(&self.0.budgets).get(tenant).cloned() else { return Vec::new() };
+        let (budget, now, clock) = (lock(&followed.budget), Instant::now(), playhouse_actors::now());
+        let after = |wait: Duration| {
+            let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            Timestamp::from_millis(clock.as_millis().saturating_add(wait))
+        };
+        let tokens = self.0.limits.tokens_per_minute.map(|most| {
+            let (used, wait) = budget.tokens(most, now);
+            let limit = Limit::of_count(TOKENS_PER_MINUTE, LimitScope::Tenant, LimitUnit::Tokens, most);
+            Limit { renews_at: (used > 0).then(|| after(wait)), ..limit.used(Amount::Count(used)) }
+        });
+        let spend = self.0.limits.spend_per_day.and_then(Decimal::from_f64).map(|most| {
+            let (spent, _) = budget.spent(now);
+            let limit = Limit::of_money(SPEND_PER_DAY, LimitScope::Tenant, Cost(most));
+            let used = spent.map(|spent| Amount::Usd(Cost(spent).normalized()));
+            Limit { used, renews_at: Some(Day::of(clock).next().start()), ..limit }
+        });
+        tokens.into_iter().chain(spend).collect()
+    }
+
+    /// The limits of a tenant that has so many sessions and running turns, with what is used of them.
+    pub(crate) fn of(&self, tenant: &Arc<str>, sessions: u64, turns: u64) -> Vec<Limit> {
+        let TenantLimits { sessions: most_sessions, running_turns, subscribers, .. } = self.0.limits;
+        let streams = lock(&self.0.counts).get(&(Counted::Streams, Arc::clone(tenant), None)).copied();
+        let counted = [
+            (Counted::Sessions, most_sessions, sessions),
+            (Counted::Turns, running_turns, turns),
+            (Counted::Streams, subscribers, streams.unwrap_or_default()),
+        ];
+        let counted = counted.into_iter().filter_map(|(counted, most, used)| Some(of(counted, most?, used)));
+        counted.chain(self.used_of_late(tenant)).map(Limit::with_left).collect()
+    }
+}
+
+fn of(counted: Counted, most: u64, used: u64) -> Limit {
+    Limit::of_count(counted.limit(), LimitScope::Tenant, LimitUnit::Count, most).used(Amount::Count(used))
 }
 
 /// Refuses one more where `count` has reached `limit`.
@@ -362,7 +434,11 @@ fn within(counted: Counted, limit: Option<u64>, count: u64) -> Result<(), Proble
             let what = counted.name();
             let advice = counted.advice();
             let detail = format!("this tenant has {count} {what}, and may have {limit}: {advice}");
-            Err(Problem::new(Kind::Limited, detail).after(SOON))
+            let problem = Problem::new(Kind::Limited, detail).of_limit(of(counted, limit, count));
+            Err(match counted.wait() {
+                Some(wait) => problem.after(wait),
+                None => problem,
+            })
         }
         _ => Ok(()),
     }
@@ -387,7 +463,12 @@ mod tests {
         let limits = Limits::new(TenantLimits { subscribers: Some(2), ..TenantLimits::default() });
         let (first, second) = (limits.subscribe(&who("a")).unwrap(), limits.subscribe(&who("a")).unwrap());
         let refused = limits.subscribe(&who("a")).unwrap_err();
-        assert_eq!((refused.kind, refused.retry_after), (Kind::Limited, Some(SOON)));
+        assert_eq!((refused.kind, refused.retry_after), (Kind::Limited, None), "waiting does not help");
+        let limit = refused.limit.unwrap();
+        assert_eq!(
+            (&*limit.name, limit.max, limit.used),
+            ("subscribers", Amount::Count(2), Some(Amount::Count(2)))
+        );
         let other = limits.subscribe(&who("b")).unwrap();
         assert_eq!(limits.subscribers(), 3);
         drop(first);

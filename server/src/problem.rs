@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use playhouse_protocol::CommandError;
+use playhouse_protocol::{CommandError, Limit};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -102,6 +102,8 @@ pub struct Problem {
     pub detail: String,
     /// When to come back.
     pub retry_after: Option<Duration>,
+    /// The limit that was reached, where one was.
+    pub limit: Option<Box<Limit>>,
     /// What those read instead of `detail` who may read how the operator's providers are reached.
     pub(crate) in_full: Option<Box<str>>,
 }
@@ -113,7 +115,7 @@ pub(crate) struct InFull(pub(crate) String);
 impl Problem {
     /// A problem of this kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), retry_after: None, in_full: None }
+        Self { kind, detail: detail.into(), retry_after: None, limit: None, in_full: None }
     }
 
     /// The request does not fit.
@@ -130,6 +132,12 @@ impl Problem {
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         Self { retry_after: Some(wait), ..self }
+    }
+
+    /// The same, with the limit that was reached.
+    #[must_use]
+    pub(crate) fn of_limit(self, limit: Limit) -> Self {
+        Self { limit: Some(Box::new(limit)), ..self }
     }
 
     /// The same for those who may read all, where that is more.
@@ -153,6 +161,9 @@ pub(crate) struct ProblemDocument<'a> {
     status: u16,
     /// What, where, and what to do.
     detail: &'a str,
+    /// The limit that was reached, where one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<&'a Limit>,
 }
 
 /// The `type` of every kind.
@@ -169,6 +180,7 @@ impl Problem {
             title: kind.title(),
             status: kind.status().as_u16(),
             detail: &self.detail,
+            limit: self.limit.as_deref(),
         })
     }
 }

@@ -469,15 +469,22 @@ fn described(
         line(if index == 0 { "found" } else { "" }, &format!("{finding}{}", advice.unwrap_or_default()));
     }
     price_table(&facts.prices, &mut out);
-    let gaps = facts.prices.gaps();
-    if !gaps.is_empty() && facts.prices != PriceList::default() {
-        let _ = writeln!(
-            out,
-            "  Without a price: {}. A hit is taken to cost what input costs, a write 1.25 times that.",
-            gaps.join(", ")
-        );
+    if let Some(gaps) = price_gaps(&facts.prices).filter(|_| facts.prices != PriceList::default()) {
+        let _ = writeln!(out, "  {gaps}.");
     }
     out
+}
+
+/// The prices that a model lacks, and what follows. Nothing for one that lacks none.
+pub(super) fn price_gaps(prices: &PriceList) -> Option<String> {
+    let gaps = prices.gaps();
+    let (first, names) = (gaps.first()?, gaps.join(", "));
+    Some(match first.starts_with("input") || first.starts_with("output") {
+        true => format!("no price of {names}: what it costs is not known, and a limit in money refuses it"),
+        false => {
+            format!("no price of {names}: a hit is taken to cost what input costs, a write 1.25 times that")
+        }
+    })
 }
 
 /// How much a model can be told to reason.

@@ -27,6 +27,7 @@ fn it_says_what_is_in_force() {
         "agents",
         "model",
         "lifecycle",
+        "quotas",
         "sandbox",
         "walls",
         "network",

@@ -1,5 +1,6 @@
 //! What the ledger says of turns, sessions and tenants.
 
+mod limits;
 mod tree;
 
 use std::collections::HashMap;

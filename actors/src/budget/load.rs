@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use playhouse_billing::budget::{Account, Spent};
 use playhouse_protocol::ledger::{RowQuery, UsageQuery};
-use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId};
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 
-use super::Books;
-use super::Purse;
+use super::unpriced::{PAGE, Unpriced, at_current_prices, unpriced};
+use super::{Books, Purse, price_hint};
 use crate::base::now;
-
-/// How many rows are read at once.
-const PAGE: usize = 1_000;
 
 impl Purse {
     /// Sees to it that what its session and its tenant use is followed. `own` is what the session used itself.
@@ -67,7 +65,10 @@ impl Purse {
         }
     }
 
-    /// What the ledger says was spent.
+    /// What the ledger says was spent. A row without a cost counts with what its model costs now.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or the model of a row still has no price, and money is limited.
     async fn read(
         &self,
         books: Books<'_>,
@@ -78,16 +79,29 @@ impl Purse {
         let ledger = Arc::clone(books.ledger);
         let (tenant, root) = (self.tenant.to_string(), self.root);
         let from = self.of_tenant.per.start(day);
+        let limits_money = match account {
+            Account::Tenant => self.of_tenant.limits.cost.is_some(),
+            Account::Session(_) => self.session_limits.cost.is_some(),
+            Account::Turn(_) => false,
+        };
         let spent = books.pool.run(move || match account {
-            Account::Tenant => {
-                of_tenant(&*ledger, UsageQuery { tenant: Some(tenant), from, ..UsageQuery::default() })
-            }
-            Account::Session(_) => of_tree(&*ledger, root),
+            Account::Tenant => spent_of_tenant(&*ledger, tenant, from, limits_money),
+            Account::Session(_) => spent_of_tree(&*ledger, root, limits_money),
             // Turns say themselves what they used.
-            Account::Turn(_) => Ok(Spent::default()),
+            Account::Turn(_) => Ok((Spent::default(), Vec::new())),
         });
-        let spent = spent.await.map_err(|error| {
+        let (mut spent, rows): (Spent, Vec<Unpriced>) = spent.await.map_err(|error| {
             ErrorInfo::new(ErrorCode::Store, format!("what was spent of a budget cannot be read: {error}"))
+        })?;
+        spent.cost += at_current_prices(&rows, books.directory).map_err(|model| {
+            tracing::warn!(
+                tenant = &*self.tenant, %model, hint = price_hint(&model),
+                "what was spent of a budget is not known"
+            );
+            let message = format!(
+                "what was spent of a budget of money is not known, since {model} was used and has no price: ask the operator"
+            );
+            ErrorInfo { model: Some(model), ..ErrorInfo::new(ErrorCode::Budget, message) }
         })?;
         // Its oldest rows may have been archived; what the top of the tree used itself is known without them.
         let is_own = account == Account::Session(self.session);
@@ -95,21 +109,40 @@ impl Purse {
     }
 }
 
-fn of_tenant(ledger: &dyn Ledger, query: UsageQuery) -> Result<Spent, StoreError> {
-    let page = ledger.usage(&query)?;
-    Ok(page.groups.first().map(|group| group.sum.totals.into()).unwrap_or_default())
+/// What a tenant used from this time on; where money matters, also its rows without a cost.
+pub(crate) fn spent_of_tenant(
+    ledger: &dyn Ledger,
+    tenant: String,
+    from: Option<Timestamp>,
+    limits_money: bool,
+) -> Result<(Spent, Vec<Unpriced>), StoreError> {
+    let tenant = Some(tenant);
+    let page = ledger.usage(&UsageQuery { tenant: tenant.clone(), from, ..UsageQuery::default() })?;
+    let totals = page.groups.first().map(|group| group.sum.totals).unwrap_or_default();
+    let rows = match limits_money && totals.unpriced > 0 {
+        true => unpriced(ledger, RowQuery { tenant, from, ..RowQuery::default() })?,
+        false => Vec::new(),
+    };
+    Ok((totals.into(), rows))
 }
 
-/// What a session and those below it used.
-fn of_tree(ledger: &dyn Ledger, root: SessionId) -> Result<Spent, StoreError> {
-    let mut query = RowQuery { root: Some(root), limit: PAGE, ..RowQuery::default() };
-    let mut spent = Spent::default();
+/// The same of a session and those below it.
+fn spent_of_tree(
+    ledger: &dyn Ledger,
+    root: SessionId,
+    limits_money: bool,
+) -> Result<(Spent, Vec<Unpriced>), StoreError> {
+    let all = RowQuery { root: Some(root), limit: PAGE, ..RowQuery::default() };
+    let mut query = all.clone();
+    let mut totals = Totals::default();
     loop {
         let page = ledger.rows(&query)?;
-        page.rows.iter().for_each(|row| spent += row.totals().into());
+        page.rows.iter().for_each(|row| totals += row.totals());
         match page.next {
             Some(next) => query.after = Some(next),
-            None => return Ok(spent),
+            None => break,
         }
     }
+    let rows = if limits_money && totals.unpriced > 0 { unpriced(ledger, all)? } else { Vec::new() };
+    Ok((totals.into(), rows))
 }

@@ -10,6 +10,7 @@ use playhouse_actors::{EngineOptions, SessionHandle, Subscription};
 use playhouse_billing::budget::{Budgets, Limits, Per, TenantBudget};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::ledger::{RowQuery, UsageQuery, UsageSum};
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::{AttemptOutcome, TurnEnded, TurnOutcome};
 use playhouse_protocol::{Cost, ErrorCode, EventBody, ModelRef, NewSession, Prompt, Record, Seq};
@@ -135,8 +136,12 @@ async fn a_turn_ends_between_steps_when_its_budget_is_used_up() {
     assert_eq!(
         refusal(&ended),
         "the turn's budget of 5000 tokens does not cover the next step: 4000 are used, and the step may need 3000; \
-         go on with a new prompt, or raise `tokens` in [budgets.turn]"
+         go on with a new prompt"
     );
+    let limit = ended.error.as_ref().unwrap().limit.as_ref().unwrap();
+    assert_eq!((limit.scope, limit.unit, limit.renews_at), (LimitScope::Turn, LimitUnit::Tokens, None));
+    let count = Amount::Count;
+    assert_eq!((limit.max, limit.used, limit.needed), (count(5_000), Some(count(4_000)), Some(count(3_000))));
     assert_eq!((ended.steps, ended.totals.attempts), (3, 2));
     let records = stage.records(&session).await;
     let calls = records.iter().filter_map(|record| match record {
@@ -298,12 +303,22 @@ async fn a_model_without_a_price_needs_one_for_a_budget_of_money_only() {
     let message = refusal(&run(&of_money.session("priceless").await).await);
     assert_eq!(
         message,
-        "the tenant's budget of $1000 needs to know what a step may cost, and the model has no price: set `input` and \
-         `output` in [providers.mock.models.\"priceless\".cost] (0 for one that costs nothing)"
+        "the tenant's budget of $1000 needs to know what a step may cost, and the model has no price"
     );
     assert_eq!(of_money.directory.mock.journal().count(), 0);
     let of_tokens = stage(script, of_tenant(tokens(50_000))).await;
     assert_eq!(run(&of_tokens.session("priceless").await).await.outcome, TurnOutcome::Completed);
+    of_tokens.engine.shutdown().await;
+    // What it cost is not known: a budget of money that is set now does not take that for nothing.
+    let later = again(&of_tokens, plain(), of_tenant(money("1000"))).await;
+    let message = refusal(&run(&later.session("m").await).await);
+    assert!(message.contains("is not known, since mock/priceless was used and has no price"), "{message}");
+    let limits = later.engine.budgets("local").await.unwrap();
+    assert_eq!(
+        limits.iter().map(|limit| (limit.unit, limit.used)).collect::<Vec<_>>(),
+        [(LimitUnit::Usd, None)]
+    );
+    assert_eq!(later.engine.spent_today("local").await.unwrap().0, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,33 +34,12 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use playhouse_protocol::id::{MessageId, SessionId};
+use playhouse_protocol::limit::LimitScope;
 use playhouse_protocol::usage::{PriceList, Prices, Tokens, Totals};
 use playhouse_protocol::{Cost, Day, Timestamp};
 
 pub use book::{Answer, Book, Charge, Decision, Refusal, Wait};
 pub use text::Short;
-
-/// What a budget is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Scope {
-    /// One turn.
-    Turn,
-    /// A session, with the sessions below it.
-    Session,
-    /// A tenant, for a period.
-    Tenant,
-}
-
-impl Scope {
-    /// As it stands in configuration and in labels of metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Turn => "turn",
-            Self::Session => "session",
-            Self::Tenant => "tenant",
-        }
-    }
-}
 
 /// Whose use is added up, among what belongs to one tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,11 +54,11 @@ pub enum Account {
 
 impl Account {
     /// What kind of budget it has.
-    pub const fn scope(&self) -> Scope {
+    pub const fn scope(&self) -> LimitScope {
         match self {
-            Self::Tenant => Scope::Tenant,
-            Self::Session(_) => Scope::Session,
-            Self::Turn(_) => Scope::Turn,
+            Self::Tenant => LimitScope::Tenant,
+            Self::Session(_) => LimitScope::Session,
+            Self::Turn(_) => LimitScope::Turn,
         }
     }
 }
@@ -94,6 +73,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// What limits of budgets are called.
+    pub const NAME: &'static str = "budget";
+
     /// Whether there is no limit.
     pub const fn is_none(&self) -> bool {
         self.cost.is_none() && self.tokens.is_none()
@@ -144,6 +126,29 @@ impl Per {
             Self::Month => {
                 let (_, _, of_month) = day.date();
                 Some(Day(day.0 - (of_month - 1)).start())
+            }
+            Self::Ever => None,
+        }
+    }
+
+    /// When the period of `day` is over; nothing for one that always is.
+    ///
+    /// ```
+    /// use playhouse_billing::budget::Per;
+    /// let over = |per: Per, day: &str| per.end(day.parse().unwrap()).map(|end| end.to_string());
+    /// assert_eq!(over(Per::Month, "2026-12-05").unwrap(), "2027-01-01T00:00:00.000Z");
+    /// assert_eq!(over(Per::Day, "2028-02-28").unwrap(), "2028-02-29T00:00:00.000Z");
+    /// assert_eq!(over(Per::Ever, "2026-12-05"), None);
+    /// ```
+    pub const fn end(self, day: Day) -> Option<Timestamp> {
+        match self {
+            Self::Day => Some(day.next().start()),
+            Self::Month => {
+                let mut next = day.next();
+                while Self::Month.period(next) == Self::Month.period(day) {
+                    next = next.next();
+                }
+                Some(next.start())
             }
             Self::Ever => None,
         }

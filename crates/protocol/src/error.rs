@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::day::Day;
+use crate::limit::Limit;
 use crate::model::ModelRef;
 
 /// A class of errors that a program can tell apart. New ones are added; old ones keep their meaning.
@@ -121,6 +122,9 @@ pub struct ErrorInfo {
     /// When the model ended, where it is known that it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Box<EndOfLife>>,
+    /// The limit that is in the way, where one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Box<Limit>>,
     /// The provider's own words, while the error is being handled. In no record.
     #[serde(skip)]
     pub said: Option<Box<ProviderWords>>,
@@ -165,6 +169,7 @@ impl ErrorInfo {
             retry_after_ms: None,
             model: None,
             ended: None,
+            limit: None,
             said: None,
             is_page: false,
         }

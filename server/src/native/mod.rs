@@ -11,6 +11,7 @@ pub(crate) mod extract;
 mod facts;
 mod grants;
 pub(crate) mod host_tools;
+pub(crate) mod limits;
 pub(crate) mod mcp;
 pub(crate) mod mcp_server;
 pub(crate) mod messages;
@@ -83,5 +84,6 @@ operations! {
     delete "/v1/tools/{name}" => host_tools::remove;
     post "/v1/sessions/{session}/calls/{call}/result" => host_tools::result;
     get "/v1/models" => facts::models;
+    get "/v1/limits" => limits::list;
     get "/v1/openapi.json" => openapi::document;
 }

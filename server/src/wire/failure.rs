@@ -14,7 +14,7 @@ use crate::problem::{InFull, Kind, Problem};
 pub(crate) struct Failure {
     problem: Problem,
     /// What the wire has a name of its own for: that, and which field names what it is about.
-    tagged: Option<(&'static str, &'static str, String)>,
+    tagged: Option<(&'static str, &'static str, Box<str>)>,
 }
 
 /// The same in the form that the routes have which only read.
@@ -45,7 +45,7 @@ impl Failure {
     /// There is no such server of tools.
     pub(crate) fn no_mcp_server(name: &str) -> Self {
         let detail = format!("there is no server of tools \"{}\"", name.escape_debug());
-        let tagged = Some(("McpServerNotFoundError", "name", name.to_owned()));
+        let tagged = Some(("McpServerNotFoundError", "name", name.into()));
         Self { problem: Problem::not_found(detail), tagged }
     }
 
@@ -54,14 +54,14 @@ impl Failure {
         let detail = format!(
             "session {session} is busy: a command is run when nothing else runs in it. wait for the end of what runs, or abort it"
         );
-        let tagged = Some(("SessionBusyError", "sessionID", session.to_string()));
+        let tagged = Some(("SessionBusyError", "sessionID", session.to_string().into()));
         Self { problem: Problem::new(Kind::Busy, detail), tagged }
     }
 
     fn no_request(name: &'static str, request: &str) -> Self {
         let request: String = request.chars().take(64).collect();
         let detail = format!("there is no request \"{}\" that waits for an answer", request.escape_debug());
-        Self { problem: Problem::not_found(detail), tagged: Some((name, "requestID", request)) }
+        Self { problem: Problem::not_found(detail), tagged: Some((name, "requestID", request.into())) }
     }
 
     fn respond(self, named: bool) -> Response {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use mock_llm::{Model, Script, text};
 use playhouse_protocol::{MessageId, Prompt};
 use playhouse_server::{ServerOptions, TenantLimits};
+use serde_json::json;
 
 use crate::support::{Answer, PATIENCE, Served, Site};
 
@@ -41,12 +42,14 @@ async fn sessions_that_come_at_once_do_not_pass_together() {
     assert!(made.len() <= 3, "{made:?}");
     for answer in refused {
         assert_eq!((answer.problem().as_str(), answer.status), ("limited", 429));
-        assert!(answer.header("retry-after").is_some());
     }
     for _ in made.len()..3 {
         assert_eq!(create(&served, &mine).await.status, 201);
     }
-    assert_eq!(create(&served, &mine).await.status, 429);
+    let refused = create(&served, &mine).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, None), "waiting does not help");
+    let limit = json!({"name": "sessions", "scope": "tenant", "unit": "count", "max": 3, "used": 3});
+    assert_eq!(refused.json()["limit"], limit);
     assert_eq!(create(&served, &theirs).await.status, 201, "others have limits of their own");
     let first = served.ask("GET", "/v1/sessions", &[("authorization", &format!("Bearer {mine}"))], "").await;
     let id = first.json()["sessions"][0]["id"].as_str().unwrap().to_owned();
@@ -95,6 +98,22 @@ async fn what_was_used_of_late_counts() {
         assert_eq!((refused.problem().as_str(), refused.status), ("limited", 429));
         let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=24 * 3_600).contains(&wait), "{wait}");
+        let problem = refused.json();
+        assert!(
+            problem["limit"]["renews_at"].is_string() || problem["limit"]["renews_at"].is_u64(),
+            "{problem}"
+        );
+        // The same stands in the list, for whoever asks before.
+        let listed =
+            served.ask("GET", "/v1/limits", &[("authorization", &format!("Bearer {mine}"))], "").await;
+        let listed = listed.json();
+        let limit = &listed["limits"][0];
+        assert_eq!(
+            (&limit["name"], &limit["max"]),
+            (&problem["limit"]["name"], &problem["limit"]["max"]),
+            "{listed}"
+        );
+        assert!(limit["left"] == 0 || limit["left"] == "0", "{listed}");
         assert_eq!(prompt(&served, &theirs, other.id().as_str()).await.status, 202);
     }
 }

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use playhouse_billing::budget::{Budgets, Limits};
 use playhouse_prompts::{Agent, Agents};
 use playhouse_protocol::{Day, ModelRef};
 use playhouse_tools::Registry;
 
 use super::{Finding, Status};
-use crate::cli::variable;
+use crate::cli::{models, variable};
 use crate::config::{ConfigError, NOTICE, Settings, check_agent};
 use crate::{clock, mock};
 
@@ -25,6 +26,7 @@ pub(super) fn begin(settings: &Settings, root: &Path, tools: &Registry) -> Vec<F
     });
     findings.extend(settings.small_model.as_ref().map(|small| model("small model", settings, small)));
     findings.push(ends(settings, Day::of(clock::now())));
+    findings.push(limits(settings));
     findings.extend(refusals(settings));
     findings
 }
@@ -92,15 +94,34 @@ fn price_gaps(settings: &Settings, model: &ModelRef) -> String {
         return String::new();
     }
     let catalogue = settings.catalogue.now();
-    let gaps = catalogue.find(model).map(|known| known.facts.prices.gaps()).unwrap_or_default();
-    match gaps.iter().any(|gap| gap == "input" || gap == "output") {
-        _ if gaps.is_empty() => String::new(),
-        true => format!(
-            "; no price of {}: what it costs is not known, and a budget in money refuses it",
-            gaps.join(", ")
-        ),
-        false => format!("; no price of {}: assumed from that of input", gaps.join(", ")),
-    }
+    let gaps = catalogue.find(model).and_then(|known| models::price_gaps(&known.facts.prices));
+    gaps.map(|gaps| format!("; {gaps}")).unwrap_or_default()
+}
+
+/// The limits of turns, sessions and tenants, with the keys that set them: refusals name the limit only.
+fn limits(settings: &Settings) -> Finding {
+    let Budgets { turn, session, tenant, tenants } = settings.budgets.budgets();
+    let of_budget = |key: String, limits: Limits| {
+        let cost = limits.cost.map(|cost| format!("{key}.cost = {}", cost.0.normalize()));
+        let tokens = limits.tokens.map(|tokens| format!("{key}.tokens = {tokens}"));
+        cost.into_iter().chain(tokens)
+    };
+    let all = [("turn", turn), ("session", session), ("tenant", tenant.limits)];
+    let all = all.into_iter().flat_map(|(of, limits)| of_budget(format!("budgets.{of}"), limits));
+    let single =
+        tenants.into_iter().flat_map(|(name, of)| of_budget(format!("budgets.tenants.{name}"), of.limits));
+    let of_server = &settings.server.limits;
+    let counts = [
+        ("sessions", of_server.sessions),
+        ("running_turns", of_server.running_turns),
+        ("subscribers", of_server.subscribers),
+        ("tokens_per_minute", of_server.tokens_per_minute),
+    ];
+    let counts =
+        counts.into_iter().filter_map(|(name, most)| Some(format!("server.limits.{name} = {}", most?)));
+    let spend = of_server.spend_per_day.map(|most| format!("server.limits.spend_per_day = {most}"));
+    let told: Vec<String> = all.chain(single).chain(counts).chain(spend).collect();
+    Finding::new("quotas", Status::Ok, if told.is_empty() { "none".to_owned() } else { told.join(", ") })
 }
 
 /// Whether a request to this model could be made, as far as that is known without one.

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use playhouse_protocol::id::AttemptId;
+use playhouse_protocol::limit::LimitScope;
 use playhouse_protocol::{Cost, Day};
 
 use super::text::Short;
-use super::{Account, Limits, Per, Scope, Spent, Used, Worst};
+use super::{Account, Limits, Per, Spent, Used, Worst};
 
 /// A budget that a request is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The budget that is reserved to its limit.
-    pub scope: Scope,
+    pub scope: LimitScope,
     /// The limit that is in the way, with what is used and reserved of it.
     pub short: Short,
     /// How long a tenant's use is added up.
@@ -45,7 +46,7 @@ pub struct Wait {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The budget that does not cover it.
-    pub scope: Scope,
+    pub scope: LimitScope,
     /// The limit that is in the way.
     pub short: Short,
     /// How long a tenant's use is added up.

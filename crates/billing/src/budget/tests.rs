@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use playhouse_protocol::IdGenerator;
 use playhouse_protocol::id::AttemptId;
+use playhouse_protocol::limit::Amount;
 use playhouse_protocol::usage::LongContext;
 use proptest::prelude::*;
 use rust_decimal::Decimal;
@@ -104,8 +105,13 @@ fn what_cannot_fit_is_refused_and_says_why() {
     assert_eq!(
         refusal.to_string(),
         "the tenant's budget of $1 a month does not cover the next step: $0.6 is used, and the step may need $0.41; \
-         wait for the next month (UTC), or raise `cost` in [budgets.tenant] or the tenant's own section"
+         wait for the next month (UTC), or ask the operator"
     );
+    assert_eq!(refusal.hint(), "`cost` in [budgets.tenant] or the tenant's own section sets it");
+    let usd = |text: &str| Some(Amount::Usd(Cost(text.parse().unwrap())));
+    let limit = refusal.limit("2026-11-28".parse().unwrap());
+    assert_eq!((Some(limit.max), limit.used, limit.needed), (usd("1"), usd("0.6"), usd("0.41")));
+    assert_eq!(limit.renews_at, Some("2026-12-01".parse::<Day>().unwrap().start()));
     let unpriced = Worst { cost: None, tokens: 1 };
     let Answer::Refused(refusal) = book.reserve(ids[0], &[tenant(100)], unpriced) else {
         panic!("nobody knows what it costs")
@@ -130,8 +136,8 @@ fn the_narrowest_budget_is_told_of_first() {
     ];
     let mut book = Book::new(Per::Day, Day(0));
     let Answer::Refused(refusal) = book.reserve(ids[0], &charges, worst(6)) else { panic!("too much") };
-    assert_eq!(refusal.scope, Scope::Turn);
-    assert!(refusal.to_string().contains("raise `tokens` in [budgets.turn]"), "{refusal}");
+    assert_eq!(refusal.scope, LimitScope::Turn);
+    assert_eq!(refusal.hint(), "`tokens` in [budgets.turn] sets it");
     let Answer::Refused(refusal) = book.reserve(ids[0], &charges[1..], worst(6)) else { panic!("too much") };
     assert!(refusal.to_string().starts_with("the session's budget of 4 tokens does not cover"), "{refusal}");
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use playhouse_protocol::Cost;
+use playhouse_protocol::limit::{Amount, Limit, LimitScope, LimitUnit};
+use playhouse_protocol::{Cost, Day};
 
-use super::{Per, Refusal, Scope, Wait};
+use super::{Limits, Per, Refusal, Wait};
 
 /// A limit that is in the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,17 +58,60 @@ fn dollars(cost: Cost) -> String {
     format!("${}", cost.rounded(6).normalize())
 }
 
+const fn name(scope: LimitScope) -> &'static str {
+    match scope {
+        LimitScope::Turn => "turn",
+        LimitScope::Session => "session",
+        LimitScope::Tenant => "tenant",
+    }
+}
+
 /// "the turn's budget of $0.5", "the tenant's budget of $20 a month".
-fn budget(scope: Scope, short: &Short, per: Per) -> String {
+fn budget(scope: LimitScope, short: &Short, per: Per) -> String {
     let period = match (scope, per) {
-        (Scope::Tenant, Per::Day) => " a day",
-        (Scope::Tenant, Per::Month) => " a month",
+        (LimitScope::Tenant, Per::Day) => " a day",
+        (LimitScope::Tenant, Per::Month) => " a month",
         _ => "",
     };
-    format!("the {}'s budget of {}{period}", scope.name(), short.limit())
+    format!("the {}'s budget of {}{period}", name(scope), short.limit())
+}
+
+impl Refusal {
+    /// The same as data, for something that was refused on this day.
+    pub fn limit(&self, day: Day) -> Limit {
+        let is_tenants = self.scope == LimitScope::Tenant;
+        let renews_at = self.per.end(day).filter(|_| is_tenants);
+        let money = |max| Limit::of_money(Limits::NAME, self.scope, max);
+        let usd = |cost: Cost| Some(Amount::Usd(cost.normalized()));
+        let limit = match self.short {
+            Short::Cost { limit, used, needed } => {
+                Limit { used: usd(used), needed: usd(needed), ..money(limit) }
+            }
+            Short::Tokens { limit, used, needed } => Limit {
+                used: Some(Amount::Count(used)),
+                needed: Some(Amount::Count(needed)),
+                ..Limit::of_count(Limits::NAME, self.scope, LimitUnit::Tokens, limit)
+            },
+            Short::Unpriced { limit } => return money(limit),
+        };
+        Limit { renews_at, ..limit }
+    }
+
+    /// What the operator can do: it names the key that sets the limit.
+    pub fn hint(&self) -> String {
+        let (key, scope) = (self.short.key(), name(self.scope));
+        let own = if self.scope == LimitScope::Tenant { " or the tenant's own section" } else { "" };
+        format!("`{key}` in [budgets.{scope}]{own} sets it")
+    }
+
+    /// The name of what it is a budget of, as metrics have it.
+    pub const fn scope_name(&self) -> &'static str {
+        name(self.scope)
+    }
 }
 
 impl fmt::Display for Refusal {
+    /// For the tenant: it names no key of the operator's.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, short, per } = self;
         let budget = budget(*scope, short, *per);
@@ -89,21 +133,12 @@ impl fmt::Display for Refusal {
                 )?;
             }
         }
-        let key = short.key();
         match (scope, per) {
-            (Scope::Turn, _) => write!(f, "; go on with a new prompt, or raise `{key}` in [budgets.turn]"),
-            (Scope::Session, _) => {
-                write!(f, "; go on in a new session, or raise `{key}` in [budgets.session]")
-            }
-            (Scope::Tenant, Per::Ever) => {
-                write!(f, "; raise `{key}` in [budgets.tenant], or in the tenant's own section")
-            }
-            (Scope::Tenant, Per::Day | Per::Month) => {
-                let period = per.name();
-                write!(
-                    f,
-                    "; wait for the next {period} (UTC), or raise `{key}` in [budgets.tenant] or the tenant's own section"
-                )
+            (LimitScope::Turn, _) => f.write_str("; go on with a new prompt"),
+            (LimitScope::Session, _) => f.write_str("; go on in a new session"),
+            (LimitScope::Tenant, Per::Ever) => f.write_str("; ask the operator"),
+            (LimitScope::Tenant, Per::Day | Per::Month) => {
+                write!(f, "; wait for the next {} (UTC), or ask the operator", per.name())
             }
         }
     }

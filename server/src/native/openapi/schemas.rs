@@ -11,8 +11,8 @@ use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
-    CallAnswer, CallOffered, ConsentId, Damage, MessageId, ModelRef, PartId, PermissionRule, QuestionId,
-    SessionId, Timestamp,
+    CallAnswer, CallOffered, ConsentId, Damage, Limit, MessageId, ModelRef, PartId, PermissionRule,
+    QuestionId, SessionId, Timestamp,
 };
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -27,6 +27,7 @@ use crate::native::artifacts::{ArtifactView, Artifacts};
 use crate::native::facts::Models;
 use crate::native::grants::{GrantView, Grants};
 use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, Tools, WebhookBody};
+use crate::native::limits::LimitList;
 use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
@@ -58,6 +59,8 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Timestamp", Request, SchemaGenerator::subschema_for::<Timestamp>),
     ("Model", Request, SchemaGenerator::subschema_for::<ModelRef>),
     ("Cost", Answer, SchemaGenerator::subschema_for::<Cost>),
+    ("Limit", Answer, SchemaGenerator::subschema_for::<Limit>),
+    ("LimitList", Answer, SchemaGenerator::subschema_for::<LimitList>),
     ("Problem", Answer, SchemaGenerator::subschema_for::<ProblemDocument<'_>>),
     ("Session", Answer, SchemaGenerator::subschema_for::<SessionView>),
     ("SessionState", Answer, SchemaGenerator::subschema_for::<Stands>),
