@@ -21,8 +21,8 @@ impl NamedFigures {
             AttemptReport::Finished(answer) => &answer.usage,
             AttemptReport::Failed(failed) => &failed.usage,
         };
-        // An unknown count makes any usage that.
-        let Some(usage) = usage.as_ref().filter(|usage| usage.quality == Quality::Unreconciled) else {
+        // With an unknown count no usage is taken as it was reported.
+        let Some(usage) = usage.as_ref().filter(|usage| usage.quality != Quality::Reported) else {
             return;
         };
         for field in unknown_figures(usage) {

@@ -5,6 +5,7 @@
 //! - How servers start, rest and fail is up to [`Leases`]; how calls share a server, to
 //!   [`Connection`](playhouse_mcp::Connection).
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
@@ -136,8 +137,9 @@ struct Inner {
     running: Arc<Running>,
     runtime: Handle,
     remembered: Mutex<HashMap<SessionId, Remembered>>,
-    /// Servers that are being asked for their tools since nothing is known of them.
-    asked: watch::Sender<HashSet<ServerKey>>,
+    /// Servers that are being asked for their tools since nothing is known of them, and whether a session waited for them in
+    /// vain: the next ones do not.
+    asked: watch::Sender<HashMap<ServerKey, bool>>,
     /// By their hashes.
     disabled: Mutex<HashSet<String>>,
 }
@@ -217,7 +219,7 @@ impl McpServers {
             logins,
             runtime,
             remembered: Mutex::default(),
-            asked: watch::Sender::new(HashSet::new()),
+            asked: watch::Sender::new(HashMap::new()),
             disabled: Mutex::default(),
         }))
     }
@@ -455,9 +457,15 @@ impl ToolSource for McpServers {
             drop(self.tools(scope));
             let own = self.0.declared.of(scope);
             let own: Vec<ServerKey> = own.iter().map(|declared| ServerKey::new(declared, scope)).collect();
-            let known = asked.wait_for(|asked| !own.iter().any(|key| asked.contains(key)));
+            let known = asked.wait_for(|asked| !own.iter().any(|key| asked.get(key) == Some(&false)));
             // What is not known in time comes later.
-            drop(timeout(READY, known).await.map(drop));
+            if timeout(READY, known).await.map(drop).is_err() {
+                self.0.asked.send_modify(|asked| {
+                    for key in &own {
+                        asked.entry(key.clone()).and_modify(|waited| *waited = true);
+                    }
+                });
+            }
         })
     }
 
@@ -528,7 +536,14 @@ impl Inner {
 
     /// Starts a server in the background, so that its tools are known.
     fn ask(self: &Arc<Self>, key: ServerKey, session: SessionId) {
-        if !self.asked.send_if_modified(|asked| asked.insert(key.clone())) {
+        let insert = |asked: &mut HashMap<ServerKey, bool>| match asked.entry(key.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(false);
+                true
+            }
+        };
+        if !self.asked.send_if_modified(insert) {
             return;
         }
         let inner = Arc::clone(self);
@@ -536,7 +551,7 @@ impl Inner {
             if let Err(error) = inner.leases.lease(&key, session).await {
                 tracing::warn!(%error, "the tools of a server are not known");
             }
-            inner.asked.send_if_modified(|asked| asked.remove(&key));
+            inner.asked.send_if_modified(|asked| asked.remove(&key).is_some());
         });
     }
 }

@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use futures::FutureExt as _;
+
 use playhouse_mcp::{ServerScope, Transport, WallsWish};
 use playhouse_policy::Verdict;
 use playhouse_protocol::IdGenerator;
@@ -197,6 +199,19 @@ async fn tools_are_learned_once_and_kept() {
     let mut other = entry("sh");
     other.timeout += Duration::from_secs(1);
     assert_eq!(stage.servers(vec![other]).status(None, None)[0].tools, None);
+}
+
+#[tokio::test]
+async fn only_the_first_session_waits_for_a_server_that_says_nothing() {
+    let mut stage = Stage::new();
+    let (first, second) = (stage.scope(), stage.scope());
+    let mut silent = ServerEntry::stdio("silent", "/bin/sh", vec!["-c".into(), "exec sleep 1000".into()]);
+    silent.walls = entry("silent").walls;
+    let servers = stage.servers(vec![silent]);
+    assert!(servers.ready(&first).now_or_never().is_none(), "something may be known in time");
+    servers.ready(&first).await;
+    assert!(servers.ready(&second).now_or_never().is_some());
+    servers.stop_all(Duration::from_secs(60)).await;
 }
 
 #[tokio::test]

@@ -189,8 +189,14 @@ impl Reported {
         self.reports
     }
 
-    /// What the model used that says it answered; `None` where no report holds a figure.
+    /// What the model used that says it answered; `None` where no report holds a figure. Figures that nobody reads alone are
+    /// kept, for an estimate.
     pub(crate) fn usage(&self, answered_by: Option<&str>) -> Option<Usage> {
+        let unknown = read::unknown(&self.figures);
+        if self.input.is_none() && self.output.is_none() && !unknown.is_empty() {
+            let raw = Some(Value::Object(self.figures.clone()));
+            return Some(Usage { quality: Quality::Estimated, raw, ..Usage::default() });
+        }
         let sides = [&self.input, &self.output];
         let mut known = sides.into_iter().flatten().map(|(side, _)| side).peekable();
         known.peek()?;
@@ -200,7 +206,7 @@ impl Reported {
             agrees &= side.agrees;
         }
         let split = inner::split(self.convention, &self.figures, tokens, answered_by);
-        agrees &= split.agrees && read::unknown(&self.figures).is_empty();
+        agrees &= split.agrees && unknown.is_empty();
         let mut served: Vec<String> = service::of(&self.figures).collect();
         served.extend(self.served.clone());
         let mut seen = BTreeSet::new();

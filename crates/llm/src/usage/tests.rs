@@ -74,6 +74,13 @@ fn nothing_reported_is_not_zero() {
 }
 
 #[test]
+fn figures_that_nobody_reads_are_kept_for_an_estimate() {
+    let usage = reported(UsageConvention::OpenaiChat, &[json!({"inputTokens": 1_000})]).unwrap();
+    assert_eq!((usage.tokens, usage.quality), (NONE, Quality::Estimated));
+    assert_eq!(unknown_figures(&usage), ["inputTokens"]);
+}
+
+#[test]
 fn classes_become_exclusive() {
     use UsageConvention::{
         AlibabaChat, Anthropic, DeepseekChat, Gemini, OpenaiChat, OpenaiResponses, OpenrouterChat, XaiChat,
