@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("protocol", &[]),
     ("tls", &[]),
     ("features", &[]),
@@ -24,6 +24,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("exporters", &["protocol", "tls", "store", "billing"]),
     ("llm", &["protocol", "tls"]),
     ("tools", &["protocol", "tls", "policy", "prompts", "sandbox", "workspace"]),
+    ("lsp", &[]),
     ("mcp", &["protocol", "policy", "sandbox", "workspace", "tools"]),
     ("mcp-server", &["protocol"]),
     ("mock-llm", &["protocol"]),
@@ -61,7 +62,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
 const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
 
 /// Libraries that one package alone may name, outside of tests.
-const KEPT: [(&str, &str); 15] = [
+const KEPT: [(&str, &str); 16] = [
     ("ractor", "actors"),
     ("sled", "store"),
     ("reqwest", "llm"),
@@ -72,6 +73,7 @@ const KEPT: [(&str, &str); 15] = [
     ("grep-searcher", "tools"),
     ("image", "tools"),
     ("rmcp", "mcp"),
+    ("gen-lsp-types", "lsp"),
     ("jsonschema", "tools"),
     ("tracing-subscriber", "playhouse"),
     ("metrics-exporter-prometheus", "playhouse"),
