@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -17,7 +18,7 @@ pub type Labels = BTreeMap<String, String>;
 pub static NO_LABELS: Labels = Labels::new();
 
 /// An API key, without its secret.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRef {
     /// Its id.
     pub id: String,
@@ -26,7 +27,7 @@ pub struct KeyRef {
 }
 
 /// Whom usage is attributed to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attribution {
     /// The session's labels, in the tenant's own words.

@@ -22,8 +22,8 @@ use crate::time::Timestamp;
 use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
 
 pub use query::{
-    ArchivePage, ArchiveQuery, GroupBy, GroupByError, ProviderSum, QueryError, RowPage, RowPlace, RowQuery,
-    TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
+    ArchivePage, ArchiveQuery, GroupBy, GroupByError, Grouping, ProviderSum, QueryError, RowPage, RowPlace,
+    RowQuery, TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
 pub use view::RowView;
 
@@ -356,6 +356,9 @@ pub struct Grain {
     pub purpose: Purpose,
     /// The agent.
     pub agent: String,
+    /// Labels and key, where there are some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
 }
 
 /// One entry of the feed: what sinks follow, in the order in which it became durable.

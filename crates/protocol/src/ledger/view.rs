@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{CostByClass, Grain, LedgerRow, Purpose, RowId, Tier, UsageSum, day};
-use crate::attribution::{KeyRef, Labels, NO_LABELS};
+use crate::attribution::{Attribution, KeyRef, Labels, NO_LABELS};
 use crate::id::{AttemptId, MessageId, SessionId};
 use crate::model::ModelRef;
 use crate::operator::BY_HAND_TENANT;
@@ -207,6 +207,7 @@ impl<'a> RowView<'a> {
             model: self.model.to_owned(),
             purpose: self.purpose,
             agent: self.agent.to_owned(),
+            attribution: Attribution { labels: self.labels.clone(), key: self.key.cloned() }.boxed(),
         }
     }
 

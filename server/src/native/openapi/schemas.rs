@@ -11,8 +11,8 @@ use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
-    CallAnswer, CallOffered, ConsentId, Damage, MessageId, ModelRef, PartId, PermissionRule, QuestionId,
-    SessionId, Timestamp,
+    CallAnswer, CallOffered, ConsentId, Damage, KeyRef, MessageId, ModelRef, PartId, PermissionRule,
+    QuestionId, SessionId, Timestamp,
 };
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -30,6 +30,7 @@ use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, 
 use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
+use crate::native::usage::rows::{LedgerRowView, LedgerRows};
 use crate::problem::ProblemDocument;
 
 /// Where the schemas stand in the file.
@@ -109,6 +110,9 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("TodoStatus", Answer, SchemaGenerator::subschema_for::<TodoStatus>),
     ("TodoPriority", Answer, SchemaGenerator::subschema_for::<TodoPriority>),
     ("Damage", Answer, SchemaGenerator::subschema_for::<Damage>),
+    ("LedgerRows", Answer, SchemaGenerator::subschema_for::<LedgerRows>),
+    ("LedgerRow", Answer, SchemaGenerator::subschema_for::<LedgerRowView>),
+    ("KeyRef", Answer, SchemaGenerator::subschema_for::<KeyRef>),
     ("Grants", Answer, SchemaGenerator::subschema_for::<Grants>),
     ("Grant", Answer, SchemaGenerator::subschema_for::<GrantView>),
     ("Rule", Request, SchemaGenerator::subschema_for::<PermissionRule>),

@@ -62,6 +62,13 @@ struct World {
     next: u64,
 }
 
+/// Some rows have labels, a key, both or none.
+fn attribution(agent: u8, model: u8) -> Option<Box<Attribution>> {
+    let label = (agent % 2 == 1).then(|| ("customer".to_owned(), format!("c-{model}")));
+    let key = (model % 2 == 1).then(|| KeyRef { id: format!("key_{agent}"), name: "ci".to_owned() });
+    Attribution { labels: label.into_iter().collect(), key }.boxed()
+}
+
 impl World {
     fn pick(&self, index: &prop::sample::Index) -> Option<u64> {
         let keys: Vec<u64> = self.sessions.keys().copied().collect();
@@ -123,6 +130,7 @@ impl World {
                     model: ModelRef::new(format!("p{}", model % 2), format!("m{model}")),
                     agent: format!("agent{agent}"),
                     purpose: Purpose::ALL[usize::from(*purpose)],
+                    attribution: attribution(*agent, *model),
                     ..first
                 };
                 self.begun.insert(number, begin.clone());
@@ -238,6 +246,7 @@ fn sum_of<'a>(rows: impl IntoIterator<Item = &'a LedgerRow>, by: &[GroupBy]) -> 
                 GroupBy::Day => key.day = Some(Day(row.ended.as_millis() / DAY)),
                 GroupBy::Purpose => key.purpose = Some(row.purpose),
                 GroupBy::Agent => key.agent = Some(row.agent.clone()),
+                GroupBy::Key => key.key = Some(row.key.clone()),
             }
         }
         let sum = sums.entry(key).or_default();
