@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use playhouse_protocol::{Attribution, KeyRef};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -305,7 +306,27 @@ fn check(world: &World, cuts: [u64; 2], by: &[GroupBy]) {
             let query =
                 UsageQuery { tenant: tenant.clone(), from, to, by: by.to_vec(), ..UsageQuery::default() };
             assert_eq!(usage(store, query), sum_of(rows.clone(), by), "{by:?} {from:?} {to:?} {tenant:?}");
+            let labels = vec!["customer".to_owned()];
+            let query = UsageQuery { tenant: tenant.clone(), from, to, labels, ..UsageQuery::default() };
+            let mut by_label: BTreeMap<Option<&String>, UsageSum> = BTreeMap::new();
+            rows.clone().for_each(|row| {
+                *by_label.entry(row.labels.get("customer")).or_default() += UsageSum::of(row)
+            });
+            let told = usage(store, query);
+            let told: BTreeMap<_, _> =
+                told.iter().map(|(key, sum)| (key.labels["label:customer"].as_ref(), *sum)).collect();
+            assert_eq!(told, by_label);
             let query = RowQuery { tenant: tenant.clone(), from, to, limit: 2, ..RowQuery::default() };
+            let wanted = RowQuery {
+                label: Some(("customer".to_owned(), "c-1".to_owned())),
+                key: Some("key_1".to_owned()),
+                ..query.clone()
+            };
+            let of_both = |row: &&LedgerRow| {
+                row.labels.get("customer").is_some_and(|label| label == "c-1") && row.key.is_some()
+            };
+            let both: Vec<_> = rows.clone().filter(of_both).cloned().collect();
+            assert_eq!(self::rows(store, wanted), both);
             assert_eq!(self::rows(store, query), rows.cloned().collect::<Vec<_>>());
         }
     }
