@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, STORAGE_KINDS, TENANT};
+use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, QUALITIES, STORAGE_KINDS, TENANT};
 use playhouse_protocol::usage::{Cost, Quality, Tokens};
 use playhouse_protocol::{ErrorCode, ModelRef};
 use playhouse_tools::storage::StorageUse;
@@ -199,15 +199,21 @@ impl Measures {
     pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, used: &Used) {
         let Used { tokens, cost, quality, assumed } = used;
         let model = self.model(model);
-        let mut labels = model.labels();
         let quality = match quality {
             Quality::Reported => "reported",
             Quality::Estimated => "estimated",
             Quality::Unreconciled => "unreconciled",
         };
-        labels.push(Label::from_static_parts("quality", quality));
-        labels.push(Label::from_static_parts("assumed", if *assumed { "yes" } else { "no" }));
-        counter!(Metric::AttemptUsage.name(), labels).increment(1);
+        // All of them, so that a share of none is 0 and not missing.
+        for of in QUALITIES {
+            for (name, is_assumed) in [("no", false), ("yes", true)] {
+                let mut labels = model.labels();
+                labels.push(Label::from_static_parts("quality", of));
+                labels.push(Label::from_static_parts("assumed", name));
+                let is_it = *of == quality && is_assumed == *assumed;
+                counter!(Metric::AttemptUsage.name(), labels).increment(u64::from(is_it));
+            }
+        }
         let cache_write = tokens.cache_writes();
         for (class, count) in [
             ("input", tokens.input),
