@@ -8,7 +8,8 @@ use playhouse_mcp_server::{Api, ApiError, Events};
 use playhouse_protocol::{PartId, Seq, SessionId};
 use playhouse_server::{
     ArtifactView, Artifacts, DirectClient, ListSearch, McpLogin, McpLoginEnd, McpLoginWish, McpPlace,
-    McpSearch, McpServerList, McpServerView, Method, OperatorClient, OperatorError, SessionPage, SessionView,
+    McpSearch, McpServerList, McpServerView, Method, OperatorClient, OperatorError, RowSearch, SessionPage,
+    SessionView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +47,11 @@ impl Client {
         call: PartId,
     ) -> Result<ArtifactView, OperatorError> {
         self.get(&format!("/v1/sessions/{session}/artifacts/{call}"), &()).await
+    }
+
+    /// `GET /v1/usage/rows`, as JSON.
+    pub(crate) async fn usage_rows(&self, search: &RowSearch) -> Result<Value, OperatorError> {
+        self.get("/v1/usage/rows", search).await
     }
 
     /// `GET /v1/models`, as JSON.

@@ -26,7 +26,7 @@ use playhouse_protocol::nearest::did_you_mean;
 use playhouse_protocol::operator::LOCAL_TENANT;
 use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::{
-    CommandError, Day, EndOfLife, ErrorCode, ErrorInfo, IdGenerator, ModelRef, PriceList,
+    CommandError, Day, EndOfLife, ErrorCode, ErrorInfo, IdGenerator, Labels, ModelRef, PriceList,
 };
 use playhouse_tools::{Registry, Tool};
 
@@ -35,6 +35,7 @@ use crate::config::{
     ConfigError, EnvironmentCredentials, ModelPreferences, ProviderKey, ResolvedModel, Settings, check_agent,
     check_agents, check_names,
 };
+use crate::labels::Labelling;
 use crate::mock::{self, ByHand, MockTransport};
 use crate::shown::Shown;
 use crate::system::{self, SKILL, System};
@@ -72,6 +73,7 @@ pub(crate) struct Resources {
     pub(crate) findings: Arc<Findings>,
     /// All tools.
     pub(crate) tools: Registry,
+    labelling: Labelling,
 }
 
 impl Deref for SettingsDirectory {
@@ -145,6 +147,7 @@ impl SettingsDirectory {
             limiters: Limiters::default(),
             findings: Arc::default(),
             tools,
+            labelling: Labelling::default(),
         };
         let set = AgentSet::empty(Agents::clone(&agents));
         let directory = Self { resources: Arc::new(resources), set: Arc::new(set), summaries: false };
@@ -528,6 +531,10 @@ impl ModelDirectory for SettingsDirectory {
 
     fn tier(&self, model: &ModelRef) -> Tier {
         self.settings.billing.tier(model)
+    }
+
+    fn labels(&self, metadata: &serde_json::Map<String, serde_json::Value>) -> Labels {
+        self.labelling.labels(&self.settings.billing.labels, metadata)
     }
 
     fn catalogue(&self, model: &ModelRef) -> Option<String> {

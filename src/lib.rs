@@ -45,6 +45,7 @@ mod directory_tests;
 mod exposition;
 mod facts;
 mod house;
+mod labels;
 mod logging;
 mod mock;
 mod operations;

@@ -13,9 +13,11 @@ use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
-    CommandError, EndOfLife, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
+    CommandError, EndOfLife, ErrorInfo, Labels, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp,
+    WallsAllowed,
 };
 use playhouse_session::{Facts, Session};
+use serde_json::{Map, Value};
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,6 +246,11 @@ pub trait ModelDirectory: Send + Sync {
         Tier::default()
     }
 
+    /// The labels of usage among the `metadata` of a session. Fast, and without I/O.
+    fn labels(&self, _metadata: &Map<String, Value>) -> Labels {
+        Labels::new()
+    }
+
     /// The version of the catalogue that the prices of `model` are from; `None` for prices that the operator wrote.
     fn catalogue(&self, _model: &ModelRef) -> Option<String> {
         None
@@ -335,6 +342,10 @@ impl Facts for DirectoryFacts<'_> {
 
     fn tier(&self, model: &ModelRef) -> Tier {
         self.0.tier(model)
+    }
+
+    fn labels(&self, metadata: &Map<String, Value>) -> Labels {
+        self.0.labels(metadata)
     }
 
     fn catalogue(&self, model: &ModelRef) -> Option<String> {

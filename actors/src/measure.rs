@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, STORAGE_KINDS, TENANT};
-use playhouse_protocol::usage::{Cost, Tokens};
+use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, QUALITIES, STORAGE_KINDS, TENANT};
+use playhouse_protocol::usage::{Cost, Quality, Tokens};
 use playhouse_protocol::{ErrorCode, ModelRef};
 use playhouse_tools::storage::StorageUse;
 use rust_decimal::prelude::ToPrimitive as _;
@@ -72,6 +72,16 @@ pub(crate) fn gen_ai_provider(provider: &Arc<str>) -> metrics::SharedString {
         "mistral" => "mistral_ai",
         _ => return metrics::SharedString::from_shared(Arc::clone(provider)),
     })
+}
+
+/// What an attempt used, and how well that is known.
+pub(crate) struct Used {
+    pub(crate) tokens: Tokens,
+    /// Absent where a price is not known.
+    pub(crate) cost: Option<Cost>,
+    pub(crate) quality: Quality,
+    /// Whether a price or a factor was assumed.
+    pub(crate) assumed: bool,
 }
 
 /// How a request to a provider ended.
@@ -186,8 +196,24 @@ impl Measures {
     }
 
     /// What an attempt used.
-    pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, tokens: &Tokens, cost: Option<Cost>) {
+    pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, used: &Used) {
+        let Used { tokens, cost, quality, assumed } = used;
         let model = self.model(model);
+        let quality = match quality {
+            Quality::Reported => "reported",
+            Quality::Estimated => "estimated",
+            Quality::Unreconciled => "unreconciled",
+        };
+        // All of them, so that a share of none is 0 and not missing.
+        for of in QUALITIES {
+            for (name, is_assumed) in [("no", false), ("yes", true)] {
+                let mut labels = model.labels();
+                labels.push(Label::from_static_parts("quality", of));
+                labels.push(Label::from_static_parts("assumed", name));
+                let is_it = *of == quality && is_assumed == *assumed;
+                counter!(Metric::AttemptUsage.name(), labels).increment(u64::from(is_it));
+            }
+        }
         let cache_write = tokens.cache_writes();
         for (class, count) in [
             ("input", tokens.input),

@@ -157,6 +157,7 @@ impl Giver {
             plain: true,
             unattended: self.unattended,
             handed: Some(Box::new(HandedOver { report: delegate.report, ..self.handed.clone() })),
+            attribution: self.handed.attribution.clone(),
             ..Prompt::default()
         };
         if cancel.is_cancelled() {
@@ -267,6 +268,7 @@ impl Told {
         // This session is bound by what those above it may do, not by what it may do itself.
         handed.mandates.pop();
         let (agent, model) = (handed.agent.clone(), handed.model.clone());
+        let attribution = handed.attribution.clone();
         let handed = (!handed.mandates.is_empty())
             .then(|| Box::new(HandedOver { from: task, report: None, ..handed }));
         Prompt {
@@ -278,6 +280,7 @@ impl Told {
             plain: true,
             note: matches!(outcome, Some(TurnOutcome::Aborted) | None),
             handed,
+            attribution,
             ..Prompt::default()
         }
     }
@@ -314,6 +317,7 @@ pub(crate) async fn look_after(
             model: model.clone(),
             mandates: Vec::new(),
             report: None,
+            attribution: None,
         },
         task,
         title: "in the background".to_owned(),

@@ -61,6 +61,7 @@ impl Log {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         }));
         log.push(Record::TurnStarted { turn });
         for number in 1..=steps {

@@ -58,8 +58,8 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
     match verified(app, token).await? {
         Some(key) => {
             let roots = Roots::of(&key).map(|own| Arc::new(own.within(app.roots())));
-            let (tenant, key) = (key.tenant.into(), Some(key.id.into()));
-            Ok(Principal { tenant, key, roots, is_operator: false })
+            let (tenant, key, key_name) = (key.tenant.into(), Some(key.id.into()), Some(key.name.into()));
+            Ok(Principal { tenant, key, key_name, roots, is_operator: false })
         }
         None => Err(refused("the key is not valid, or was withdrawn")),
     }

@@ -47,6 +47,7 @@ pub use native::artifacts::{ArtifactView, Artifacts};
 pub use native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 pub use native::mcp::{McpPlace, McpSearch, McpServerList, McpServerView, McpStanding, RefusedTool};
 pub use native::sessions::{ListSearch, SessionPage, SessionView, Stands};
+pub use native::usage::rows::RowSearch;
 pub use operator::{
     DirectClient, Operations, Operator, OperatorClient, OperatorError, OperatorEvents, answer_store,
 };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use playhouse_protocol::Attribution;
+use playhouse_protocol::KeyRef;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 
 use crate::problem::{Kind, Problem};
@@ -16,6 +18,8 @@ pub struct Principal {
     pub tenant: Arc<str>,
     /// The key's id; `None` where no key is needed.
     pub key: Option<Arc<str>>,
+    /// The key's name.
+    pub key_name: Option<Arc<str>>,
     /// The directories of the key; `None` for those of the server.
     pub roots: Option<Arc<Roots>>,
     /// Whether it came without a key through the socket that only the operator's account can open.
@@ -28,12 +32,18 @@ impl Principal {
 
     /// The one of a server without keys.
     pub fn local() -> Self {
-        Self { tenant: Self::LOCAL.into(), key: None, roots: None, is_operator: false }
+        Self { tenant: Self::LOCAL.into(), key: None, key_name: None, roots: None, is_operator: false }
     }
 
     /// Whether it may read how the operator's providers are reached, and what these say: one with a key may not.
     pub(crate) fn reads_all(&self) -> bool {
         self.key.is_none()
+    }
+
+    /// Whom the usage of its prompts is attributed to.
+    pub(crate) fn attribution(&self) -> Option<Box<Attribution>> {
+        let name = self.key_name.as_deref().unwrap_or_default().to_owned();
+        Attribution::of_key(self.key.as_deref().map(|id| KeyRef { id: id.to_owned(), name }))
     }
 
     /// Whose things a request is about that may name a `tenant`: one's own, or for the operator those of the tenant that it

@@ -1,10 +1,12 @@
 //! `playhouse usage`: what was used and what it cost.
 
+mod rows;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use playhouse_protocol::Day;
-use playhouse_protocol::ledger::{GroupBy, UsageLine, UsageQuery};
+use playhouse_protocol::ledger::{GroupBy, Grouping, UsageLine, UsageQuery};
 use serde_json::json;
 
 use super::archive::archive;
@@ -37,9 +39,9 @@ struct SumArguments {
     /// Only before this day
     #[arg(long, value_name = "DAY")]
     to: Option<Day>,
-    /// What sums are told apart by: tenant, session, model, provider, day, purpose, agent
+    /// What sums are told apart by: tenant, session, model, provider, day, purpose, agent, key, label:NAME
     #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
-    by: Vec<GroupBy>,
+    by: Vec<Grouping>,
     /// Only this tenant's
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
@@ -50,6 +52,8 @@ struct SumArguments {
 
 #[derive(Debug, Subcommand)]
 enum UsageCommand {
+    /// Print rows of the ledger, one for each request to a model that used tokens, or may have
+    Rows(rows::RowArguments),
     /// Write rows to a file, one a line as JSON, and remove them from the ledger. Sums stay
     Archive {
         /// What ended before this day (UTC): YYYY-MM-DD
@@ -84,6 +88,7 @@ pub(super) async fn usage(common: &Common, arguments: UsageArguments) -> Command
         Some(UsageCommand::Archive { before, output }) => {
             archive(held.reach(), &folder, before, output).await
         }
+        Some(UsageCommand::Rows(arguments)) => rows::rows(&held.client(), arguments).await,
         None => sums(held.reach(), arguments.sums).await,
     };
     held.close().await;
@@ -92,21 +97,22 @@ pub(super) async fn usage(common: &Common, arguments: UsageArguments) -> Command
 
 async fn sums(reach: &Reach, arguments: SumArguments) -> Result<(), Failure> {
     let SumArguments { from, to, by, tenant, format } = arguments;
-    let mut groups: Vec<GroupBy> = Vec::new();
+    let mut groups: Vec<Grouping> = Vec::new();
     by.into_iter().for_each(|group| {
         if !groups.contains(&group) {
             groups.push(group);
         }
     });
     // Whose a session is belongs to it, in every form.
-    if let (Some(place), false) =
-        (groups.iter().position(|group| *group == GroupBy::Session), groups.contains(&GroupBy::Tenant))
-    {
-        groups.insert(place, GroupBy::Tenant);
+    let tenant_group = Grouping::By(GroupBy::Tenant);
+    let place = groups.iter().position(|group| *group == Grouping::By(GroupBy::Session));
+    if let (Some(place), false) = (place, groups.contains(&tenant_group)) {
+        groups.insert(place, tenant_group);
     }
     let is_all = from.is_none() && to.is_none();
     let (from, to) = (from.map(Day::start), to.map(Day::start));
-    let mut query = UsageQuery { tenant, from, to, by: groups.clone(), after: None, limit: PAGE };
+    let (by, labels) = Grouping::split(&groups);
+    let mut query = UsageQuery { tenant, from, to, by, labels, after: None, limit: PAGE };
     let mut lines: Vec<UsageLine> = Vec::new();
     loop {
         let page = reach.usage(query.clone()).await?;
@@ -140,8 +146,14 @@ async fn sums(reach: &Reach, arguments: SumArguments) -> Result<(), Failure> {
 }
 
 /// What a line says of a group.
-fn of_group(group: GroupBy, line: &UsageLine) -> String {
+fn of_group(group: &Grouping, line: &UsageLine) -> String {
     let key = &line.key;
+    let group = match group {
+        Grouping::By(group) => group,
+        label @ Grouping::Label(_) => {
+            return key.labels.get(&label.to_string()).cloned().flatten().unwrap_or_default();
+        }
+    };
     let text = match group {
         GroupBy::Tenant => key.tenant.clone(),
         GroupBy::Session => key.session.map(|session| session.to_string()),
@@ -150,6 +162,8 @@ fn of_group(group: GroupBy, line: &UsageLine) -> String {
         GroupBy::Day => key.day.map(|day| day.to_string()),
         GroupBy::Purpose => key.purpose.map(|purpose| purpose.to_string()),
         GroupBy::Agent => key.agent.clone(),
+        // Names of keys may be the same.
+        GroupBy::Key => key.key.clone().flatten().map(|key| format!("{} ({})", key.name, key.id)),
     };
     text.unwrap_or_default()
 }
@@ -185,13 +199,14 @@ fn numbers(line: &UsageLine) -> [String; 11] {
     ]
 }
 
-fn table(groups: &[GroupBy], lines: &[UsageLine]) -> String {
-    let mut rows = vec![names(groups).map(|name| name.to_uppercase().replace('_', " ")).collect::<Vec<_>>()];
+fn table(groups: &[Grouping], lines: &[UsageLine]) -> String {
+    let mut rows =
+        vec![names(groups).map(|name| visible(&name.to_uppercase().replace('_', " "))).collect::<Vec<_>>()];
     rows.extend(lines.iter().map(|line| {
         let mut cells = numbers(line);
         // Rounded: the exact amount is in the other forms. What is not known is none of it.
         cells[5] = line.cost.to_string() + if line.unpriced_rows > 0 { "+?" } else { "" };
-        groups.iter().map(|group| visible(&of_group(*group, line))).chain(cells).collect()
+        groups.iter().map(|group| visible(&of_group(group, line))).chain(cells).collect()
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..groups.len() + NUMBERS.len()).map(width).collect();
@@ -206,14 +221,14 @@ fn table(groups: &[GroupBy], lines: &[UsageLine]) -> String {
     text
 }
 
-fn names(groups: &[GroupBy]) -> impl Iterator<Item = &'static str> {
-    groups.iter().map(|group| group.name()).chain(NUMBERS)
+fn names(groups: &[Grouping]) -> impl Iterator<Item = String> {
+    groups.iter().map(ToString::to_string).chain(NUMBERS.map(str::to_owned))
 }
 
-fn csv(groups: &[GroupBy], lines: &[UsageLine]) -> String {
-    let mut text = names(groups).collect::<Vec<_>>().join(",") + "\n";
+fn csv(groups: &[Grouping], lines: &[UsageLine]) -> String {
+    let mut text = names(groups).map(|name| quoted(&name)).collect::<Vec<_>>().join(",") + "\n";
     for line in lines {
-        let cells = groups.iter().map(|group| of_group(*group, line)).chain(numbers(line));
+        let cells = groups.iter().map(|group| of_group(group, line)).chain(numbers(line));
         text.push_str(&cells.map(|cell| quoted(&cell)).collect::<Vec<_>>().join(","));
         text.push('\n');
     }
@@ -255,7 +270,7 @@ mod tests {
 
     #[test]
     fn sums_are_shown_as_a_table_and_as_values_with_commas() {
-        let groups = [GroupBy::Day, GroupBy::Agent];
+        let groups = [Grouping::By(GroupBy::Day), Grouping::By(GroupBy::Agent)];
         let table = table(&groups, &lines());
         let shown: Vec<Vec<&str>> = table
             .lines()

@@ -215,6 +215,8 @@ keys! {
         "Whether metrics of turns, tokens and cost have the tenant as a label.";
     BillingLight = "billing.light", List, "none", false,
         "Models whose use counts as `light` in the ledger, as patterns of `PROVIDER/MODEL`: `[\"*/claude-haiku-*\", \"openai/*-mini\"]`. All others are `pro`. Mind that `*mini*` matches `gemini`.";
+    BillingLabels = "billing.labels", List, "none", false,
+        "Keys of a session's metadata that rows of the ledger have as `labels`, 8 at most: `[\"customer\", \"project\"]`. Texts, numbers and booleans of at most 256 bytes, as they are when the request leaves; others are left out, and named once in the log. They are the tenant's own words.";
     BudgetTurnCost = "budgets.turn.cost", Number, "no limit", false,
         "How many US dollars a turn may use. Before each step the most that it may cost is reserved; a turn whose budget does not cover that ends with the error `budget`. So a little less than the budget is used. A model needs a price for it. With 0, here and for the other budgets, only what is free can be used.";
     BudgetTurnTokens = "budgets.turn.tokens", Whole, "no limit", false,

@@ -88,6 +88,14 @@ impl Engine {
         self.ledger(move |ledger| ledger.rows(&query)).await
     }
 
+    /// The latest time before which rows of the ledger were archived; `None` where that never happened.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn archived_before(&self) -> Result<Option<Timestamp>, CommandError> {
+        self.ledger(|ledger| ledger.archived_before()).await
+    }
+
     /// What a tenant used on this day (UTC) up to now, and the time that is now.
     ///
     /// # Errors

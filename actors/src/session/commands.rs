@@ -170,6 +170,7 @@ impl SessionState {
             tools,
             output,
             handed,
+            attribution,
             ..
         } = prompt;
         let system = system.filter(|system| !system.trim().is_empty());
@@ -198,6 +199,7 @@ impl SessionState {
             tools,
             output,
             handed,
+            attribution,
         })
     }
 
@@ -311,6 +313,7 @@ impl SessionState {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         })
     }
 

@@ -446,6 +446,8 @@ impl SessionState {
                 model: turn.model.clone(),
                 mandates: above.iter().cloned().chain([mandate]).collect(),
                 report: None,
+                attribution: session
+                    .attribution(turn.id, self.judge.directory().labels(&session.summary.metadata)),
             },
         })
     }

@@ -14,7 +14,6 @@ use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, TurnEnded, TurnOutcome,
 };
 use playhouse_protocol::tool::ToolOrigin;
-use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{
     ConsentAnswer, Entry, ErrorCode, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
 };
@@ -23,7 +22,7 @@ use tracing::Span;
 use tracing::field::Empty;
 
 use crate::context::EngineContext;
-use crate::measure::{self, Doing, Measures, RequestEnd, Standing};
+use crate::measure::{self, Doing, Measures, RequestEnd, Standing, Used};
 
 /// Follows one session.
 pub(super) struct Following {
@@ -48,7 +47,7 @@ struct EndedAttempt {
     model: ModelRef,
     end: RequestEnd,
     took: Option<Duration>,
-    used: Option<(Tokens, Option<Cost>)>,
+    used: Option<Used>,
 }
 
 /// A turn that this actor saw the start of, or found in the log.
@@ -213,7 +212,12 @@ impl Following {
             AttemptOutcome::Aborted => RequestEnd::Aborted,
             AttemptOutcome::Lost => RequestEnd::Lost,
         };
-        let used = ended.usage.as_ref().map(|usage| (usage.tokens, ended.cost));
+        let used = ended.usage.as_ref().map(|usage| Used {
+            tokens: usage.tokens,
+            cost: ended.cost,
+            quality: usage.quality,
+            assumed: !ended.assumed.is_empty(),
+        });
         self.untold.push(EndedAttempt { model, end, took, used });
     }
 
@@ -224,8 +228,8 @@ impl Following {
             if end != RequestEnd::Failed(ErrorCode::Budget) {
                 measures.request(&model, end, took);
             }
-            if let Some((tokens, cost)) = used.filter(|_| *self.tenant != *BY_HAND_TENANT) {
-                measures.usage(&model, &self.tenant, &tokens, cost);
+            if let Some(used) = used.filter(|_| *self.tenant != *BY_HAND_TENANT) {
+                measures.usage(&model, &self.tenant, &used);
             }
         }
     }

@@ -50,6 +50,7 @@ impl SessionState {
             tools: ToolSwitches::default(),
             output: None,
             handed: None,
+            attribution: None,
         };
         // Nobody waits for the answer.
         self.next_ticket += 1;

@@ -19,12 +19,14 @@ use playhouse_llm::{
     Quota, Transport,
 };
 use playhouse_policy::{Access, Action, Rule, Rules};
+use playhouse_protocol::attribution::labels_of;
 use playhouse_protocol::capability::Modalities;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::ledger::{Purpose, Tier};
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_protocol::{
-    CommandError, ErrorCode, ErrorInfo, EventBody, ModelRef, NewSession, PriceList, Prices, Record, Sandbox,
+    CommandError, ErrorCode, ErrorInfo, EventBody, Labels, ModelRef, NewSession, PriceList, Prices, Record,
+    Sandbox,
 };
 use playhouse_session::RetryPolicy;
 use playhouse_store::Store;
@@ -209,6 +211,10 @@ impl ModelDirectory for TestDirectory {
             panic!("the list of tiers is on fire");
         }
         Tier::default()
+    }
+
+    fn labels(&self, metadata: &Map<String, Value>) -> Labels {
+        labels_of(&["customer".to_owned()], metadata, |_| ())
     }
 
     fn window(&self, _: &ModelRef) -> Option<u64> {

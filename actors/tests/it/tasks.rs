@@ -7,9 +7,12 @@ use mock_llm::{Model, Script, call, text};
 use playhouse_actors::{Resume, SessionHandle, TaskLimits};
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::event::Provisional;
+use playhouse_protocol::ledger::RowQuery;
 use playhouse_protocol::message::{CallOutcome, CallResult, Message};
 use playhouse_protocol::record::TurnOutcome;
-use playhouse_protocol::{EventBody, NewSession, Prompt, Record, SessionId, SessionSummary};
+use playhouse_protocol::{
+    Attribution, EventBody, KeyRef, Labels, NewSession, Prompt, Record, SessionId, SessionSummary,
+};
 use playhouse_store::{Kin, ListQuery, Store};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -103,6 +106,37 @@ async fn a_task_runs_in_a_session_below_and_its_last_words_come_back() {
         _ => None,
     });
     assert_eq!(intended.unwrap().session, child.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_task_and_of_the_turn_that_reads_its_report_have_the_labels_and_the_key_of_the_first_prompt()
+ {
+    let script = background().model("worker", Model::new().step(text("All is well.")));
+    let stage = Stage::new(script).await;
+    let metadata = json!({"customer": "c-42", "note": "no label"}).as_object().unwrap().clone();
+    let session = stage.engine.create(NewSession { metadata, ..stage.new_session("parent") }).await.unwrap();
+    let mut events = session.events(None).await.unwrap();
+    let key = KeyRef { id: "key_1".to_owned(), name: "ci".to_owned() };
+    let attribution = Attribution::of_key(Some(key.clone()));
+    session.run(Prompt { attribution, ..Prompt::text("go") }).await.unwrap();
+    let is_report = |record: &Record| matches!(record, Record::PromptAdmitted(prompt) if prompt.handed.is_some() || prompt.steer);
+    let Record::PromptAdmitted(report) = until(&mut events, is_report).await else { unreachable!() };
+    until(&mut events, |record| matches!(record, Record::TurnEnded(ended) if ended.turn == report.message))
+        .await;
+    let page =
+        stage.store.ledger.rows(&RowQuery { root: Some(session.id()), ..RowQuery::default() }).unwrap();
+    let labels: Labels = [("customer".to_owned(), "c-42".to_owned())].into();
+    assert!(page.rows.iter().any(|row| row.session != session.id()), "{:?}", page.rows);
+    assert!(page.rows.iter().any(|row| row.turn == report.message), "{:?}", page.rows);
+    for row in page.rows {
+        assert_eq!((&row.labels, row.key.as_ref()), (&labels, Some(&key)), "{row:?}");
+    }
+    // The next turn is the operator's.
+    session.run(Prompt::text("and now?")).await.unwrap();
+    let page =
+        stage.store.ledger.rows(&RowQuery { session: Some(session.id()), ..RowQuery::default() }).unwrap();
+    let last = page.rows.last().unwrap();
+    assert_eq!((&last.labels, last.key.as_ref()), (&labels, None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -306,6 +306,8 @@ fn sample() -> LedgerRow {
         served: Vec::new(),
         provider_cost: None,
         tier: Tier::Pro,
+        labels: playhouse_protocol::Labels::new(),
+        key: None,
         started: at,
         ended: at,
         corrects: None,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use crate::attribution::Attribution;
 use crate::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use crate::damage::Damage;
 use crate::delegate::HandedOver;
@@ -187,6 +188,9 @@ pub struct Prompt {
     /// Where it comes from, if another session sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed: Option<Box<HandedOver>>,
+    /// Whom the usage of its turn is attributed to: the key with which it came, or what another session said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
 }
 
 impl Prompt {

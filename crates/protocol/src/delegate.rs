@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::Attribution;
 use crate::consent::PermissionRule;
 use crate::id::{MessageId, SessionId};
 use crate::model::ModelRef;
@@ -79,4 +80,7 @@ pub struct HandedOver {
     /// The prompt by which the session that sent it is told how its turn ended, where nothing waits for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<MessageId>,
+    /// Whom the usage of the turn is attributed to that made the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
 }

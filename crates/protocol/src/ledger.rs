@@ -12,6 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::attribution::{Attribution, KeyRef, Labels};
 use crate::day::Day;
 use crate::id::{AttemptId, MessageId, SessionId};
 use crate::model::ModelRef;
@@ -21,8 +22,8 @@ use crate::time::Timestamp;
 use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
 
 pub use query::{
-    ArchivePage, ArchiveQuery, GroupBy, GroupByError, ProviderSum, QueryError, RowPage, RowPlace, RowQuery,
-    TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
+    ArchivePage, ArchiveQuery, GroupBy, GroupByError, Grouping, ProviderSum, QueryError, RowPage, RowPlace,
+    RowQuery, TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
 pub use view::RowView;
 
@@ -74,6 +75,9 @@ impl fmt::Display for Purpose {
         f.write_str(self.name())
     }
 }
+
+/// The currency of all money.
+pub const CURRENCY: &str = "USD";
 
 /// How a platform charges for a model: by a rule of the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -128,6 +132,9 @@ pub struct OpenAttempt {
     /// Prices at that time.
     #[serde(default)]
     pub prices: PriceList,
+    /// Whom its usage is attributed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
     /// When the request left.
     pub started: Timestamp,
 }
@@ -146,6 +153,7 @@ impl OpenAttempt {
             tier: started.tier,
             catalogue: started.catalogue.clone(),
             prices: started.price_list().beginning(at),
+            attribution: started.attribution.clone(),
             started: at,
         }
     }
@@ -296,6 +304,12 @@ pub struct LedgerRow {
     pub provider_cost: Option<Cost>,
     /// How the platform charges for the model.
     pub tier: Tier,
+    /// The session's labels when the request left, in the tenant's own words.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// The key of the prompt that began the turn; absent where the operator sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyRef>,
     /// When the request left.
     pub started: Timestamp,
     /// When it ended: the time of the row.
@@ -342,6 +356,9 @@ pub struct Grain {
     pub purpose: Purpose,
     /// The agent.
     pub agent: String,
+    /// Labels and key, where there are some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
 }
 
 /// One entry of the feed: what sinks follow, in the order in which it became durable.

@@ -30,6 +30,7 @@
 //! assert_eq!(SessionId::parse(session.as_str()), Ok(session));
 //! ```
 
+pub mod attribution;
 pub mod capability;
 pub mod chat;
 pub mod command;
@@ -60,6 +61,7 @@ pub mod upkeep;
 pub mod usage;
 pub mod walls;
 
+pub use attribution::{Attribution, KeyRef, Labels};
 pub use command::{
     Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,
     ShellCommand, TemplateCommand, WhenBusy,

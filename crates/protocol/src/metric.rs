@@ -109,6 +109,8 @@ pub const STREAMS: &[&str] = &["session", "tenant"];
 pub const SINK_OUTCOMES: &[&str] = &["delivered", "refused"];
 /// What sinks answer to requests.
 pub const SINK_ANSWERS: &[&str] = &["accepted", "refused", "busy", "misconfigured"];
+/// How far the counts of an attempt can be trusted.
+pub const QUALITIES: &[&str] = &["reported", "estimated", "unreconciled"];
 /// What budgets are of.
 pub const BUDGETS: &[&str] = &["turn", "session", "tenant"];
 /// Limits of tenants.
@@ -200,6 +202,9 @@ metrics! {
         "Tokens that attempts used, each in one class. The share of input that caches answered is cache_read over input, cache_read and cache_write.";
     AttemptCost = "playhouse_attempt_cost_dollars", Kind::Histogram(MONEY), Dollars, &MODEL, true,
         "What attempts cost, in US dollars, where the price is known. Its sum is what was spent.";
+    AttemptUsage = "playhouse_attempt_usage_total", Kind::Counter, Count,
+        &[MODEL[0], MODEL[1], closed("quality", QUALITIES), closed("assumed", &["no", "yes"])], false,
+        "Attempts that used tokens, by how far their counts can be trusted, and whether a price or a factor was assumed for them.";
     ProviderRequests = "playhouse_provider_requests_total", Kind::Counter, Count,
         &[MODEL[0], MODEL[1], open("outcome")], false,
         "Requests to providers that ended: finished, aborted, lost (the process ended), or the class of the error.";

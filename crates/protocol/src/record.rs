@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::attribution::Attribution;
 use crate::chat::ToolSpec;
 use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
@@ -312,6 +313,9 @@ pub struct PromptAdmitted {
     /// Where it comes from, if another session sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed: Option<Box<HandedOver>>,
+    /// Whom the usage of its turn is attributed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
 }
 
 impl PromptAdmitted {

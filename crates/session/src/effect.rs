@@ -16,7 +16,9 @@ use playhouse_protocol::record::{
 };
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
-use playhouse_protocol::{CallAnswer, CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
+use playhouse_protocol::{
+    Attribution, CallAnswer, CommandError, Labels, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy,
+};
 use serde_json::{Map, Value};
 
 use crate::context::Fit;
@@ -37,6 +39,11 @@ pub trait Facts {
     /// How the platform charges for `model`.
     fn tier(&self, _model: &ModelRef) -> Tier {
         Tier::default()
+    }
+
+    /// The labels of usage among the `metadata` of a session.
+    fn labels(&self, _metadata: &Map<String, Value>) -> Labels {
+        Labels::new()
     }
 
     /// The version of the catalogue that the prices of `model` are from, where they are from one.
@@ -106,6 +113,8 @@ pub struct NewPrompt {
     pub output: Option<Box<WantedOutput>>,
     /// Where it comes from, if another session sent it.
     pub handed: Option<Box<HandedOver>>,
+    /// Whom the usage of its turn is attributed to.
+    pub attribution: Option<Box<Attribution>>,
 }
 
 /// A call that a model asked for.

@@ -22,6 +22,7 @@ use playhouse_protocol::{
 };
 use thiserror::Error;
 
+use crate::attribution::Attributions;
 use crate::changes::Tally;
 use crate::context::{Context, Shown};
 
@@ -87,6 +88,8 @@ pub struct Session {
     pub(crate) context: Context,
     /// Attempts under way beside the steps of turns.
     pub asides: Vec<OpenAside>,
+    /// Whom its turns said that their usage is attributed to.
+    pub(crate) attributions: Attributions,
     /// What its system prompts end with.
     pub system: Option<String>,
     /// Where the system prompts stand that are settled, for each agent and model.
@@ -394,6 +397,7 @@ impl Session {
             conversation_bytes: 0,
             context: Context::default(),
             asides: Vec::new(),
+            attributions: Attributions::default(),
             system: created.system.clone(),
             systems: Vec::new(),
             shown_tools: Vec::new(),

@@ -24,6 +24,7 @@
 //! ```
 
 pub mod about;
+mod attribution;
 mod changes;
 pub mod chat;
 mod context;

@@ -9,7 +9,7 @@
 //! | `x/` number | a row, or the end of a turn: the feed that sinks follow |
 //! | `i/` tenant 0, minute, number | the order of rows of the tenant that ended within that minute: times, ids, numbers |
 //! | `j/` session, day, number | the same of a session and of the tree below it |
-//! | `a/` tenant 0, day, provider 0 model 0 purpose 0 agent | the sum of these rows, and up to which number they are counted |
+//! | `a/` tenant 0, day, provider 0 model 0 purpose 0 agent, labels and key if there are some | the sum of these rows, and up to which number they are counted |
 //! | `b/` tenant 0, session, day, provider 0 … | the same by session |
 //! | `m/ledger` | the layout, and the generation that kept it |
 //! | `m/ledger/settled` | the number up to which all rows are in lists and sums |

@@ -19,7 +19,7 @@ mod openapi;
 mod prompts;
 pub(crate) mod sessions;
 mod templates;
-mod usage;
+pub(crate) mod usage;
 
 use axum::Router;
 use axum::routing::{delete, get, patch, post};
@@ -55,6 +55,7 @@ operations! {
     get "/v1/sessions/{session}/tree/usage" => usage::of_tree;
     get "/v1/sessions/{session}/turns/{turn}/usage" => usage::of_turn;
     get "/v1/usage" => usage::usage;
+    get "/v1/usage/rows" => usage::rows::rows;
     post "/v1/sessions/{session}/prompts" => prompts::prompt;
     post "/v1/sessions/{session}/shell" => prompts::shell;
     post "/v1/sessions/{session}/command" => templates::run;

@@ -133,6 +133,7 @@ pub(crate) async fn prompt(
         tools: body.tools,
         output: body.output,
         handed: None,
+        attribution: principal.attribution(),
     };
     Ok((StatusCode::ACCEPTED, Json(session.prompt(prompt).await?)))
 }

@@ -65,7 +65,16 @@ pub(crate) async fn run(
     let session = app.session(&principal, id).await?;
     let _permit = app.admit_turn(&principal, id, message).await?;
     let CommandBody { name, arguments, agent, model, steps, when_busy, unattended, .. } = body;
-    let prompt = Prompt { message, agent, model, steps, when_busy, unattended, ..Prompt::default() };
+    let prompt = Prompt {
+        message,
+        agent,
+        model,
+        steps,
+        when_busy,
+        unattended,
+        attribution: principal.attribution(),
+        ..Prompt::default()
+    };
     let accepted = session.template(TemplateCommand { name, arguments, prompt }).await?;
     Ok((StatusCode::ACCEPTED, Json(accepted)))
 }

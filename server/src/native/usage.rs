@@ -1,13 +1,15 @@
 //! What was used, and what it cost: sums by groups, and what a turn used.
 
-use std::collections::BTreeSet;
+pub(crate) mod rows;
 
 use axum::Json;
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use playhouse_protocol::ledger::{GroupBy, TreeUsage, UsageKey, UsageLine, UsageQuery};
+use playhouse_protocol::attribution::MOST_LABELS;
+use playhouse_protocol::ledger::{GroupBy, Grouping, TreeUsage, UsageKey, UsageLine, UsageQuery};
 use playhouse_protocol::{Cost, Day, MessageId, SessionId, Timestamp};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::extract::{Ids, Search};
@@ -52,7 +54,7 @@ pub(crate) async fn usage(
             app.engine().usage_of(query, |summary| app.reaches(&principal, &summary.workspace)).await?
         }
     };
-    let next = page.next.as_ref().map(place).transpose()?;
+    let next = page.next.as_ref().map(encoded).transpose()?;
     let mut rows: Vec<UsageLine> = page.groups.into_iter().map(UsageLine::from).collect();
     if !principal.reads_all() {
         rows.iter_mut().for_each(|row| row.provider_says = None);
@@ -64,8 +66,15 @@ fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Probl
     let UsageSearch { from, to, by, tenant, after, limit } = search;
     let tenant = principal.whose(tenant)?;
     let names = by.iter().flat_map(|by| by.split(',')).filter(|name| !name.is_empty());
-    let by: BTreeSet<GroupBy> =
+    let by: Vec<Grouping> =
         names.map(|name| name.trim().parse().map_err(invalid)).collect::<Result<_, _>>()?;
+    let (by, labels) = Grouping::split(&by);
+    if labels.len() > MOST_LABELS {
+        return Err(Problem::invalid(format!(
+            "`by` names {} labels: name {MOST_LABELS} at most",
+            labels.len()
+        )));
+    }
     // Sums of all that the tenant has would tell of what lies outside of the key's directories.
     if principal.roots.is_some() && !by.contains(&GroupBy::Session) {
         let detail = "this key is limited to directories (--root), and sums of the whole tenant need one that is not: \
@@ -80,8 +89,9 @@ fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Probl
         tenant,
         from: from.as_deref().map(time).transpose()?,
         to: to.as_deref().map(time).transpose()?,
-        by: by.into_iter().collect(),
-        after: after.as_deref().map(key).transpose()?,
+        by,
+        labels,
+        after: after.as_deref().map(decoded::<UsageKey>).transpose()?,
         limit,
     };
     query.check().map_err(invalid)?;
@@ -100,12 +110,13 @@ fn time(text: &str) -> Result<Timestamp, Problem> {
     }
 }
 
-fn place(key: &UsageKey) -> Result<String, Problem> {
-    let json = serde_json::to_vec(key).map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
+/// A place as clients have it, who send it back.
+fn encoded<P: Serialize>(place: &P) -> Result<String, Problem> {
+    let json = serde_json::to_vec(place).map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
     Ok(URL_SAFE_NO_PAD.encode(json))
 }
 
-fn key(place: &str) -> Result<UsageKey, Problem> {
+fn decoded<P: DeserializeOwned>(place: &str) -> Result<P, Problem> {
     let decoded = URL_SAFE_NO_PAD.decode(place).ok();
     decoded
         .and_then(|json| serde_json::from_slice(&json).ok())
@@ -169,7 +180,7 @@ mod tests {
         assert_eq!(asked.to, Some(Timestamp::from_millis(1_800_000_000_000)));
         assert_eq!((asked.by, asked.limit), (vec![GroupBy::Model, GroupBy::Day], 5));
         let after = UsageKey { model: Some("a/b".into()), ..UsageKey::default() };
-        let text = |by: &str| format!(r#"{{"by": "{by}", "after": "{}"}}"#, place(&after).unwrap());
+        let text = |by: &str| format!(r#"{{"by": "{by}", "after": "{}"}}"#, encoded(&after).unwrap());
         assert_eq!(ask(&text("model"), false).unwrap().after.as_ref(), Some(&after));
         for by in ["", "day", "model,day", "session"] {
             let problem = ask(&text(by), false).unwrap_err();

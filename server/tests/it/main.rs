@@ -26,6 +26,7 @@ mod tags;
 mod templates;
 mod usage;
 mod usage_parts;
+mod usage_rows;
 mod who;
 mod wire_client;
 mod wire_coverage;

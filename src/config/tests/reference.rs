@@ -41,6 +41,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Moderate => "\"allow\"",
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
             KeyName::BillingLight => "[\"*-mini\"]",
+            KeyName::BillingLabels => "[\"customer\"]",
             KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",
             KeyName::McpCommand | KeyName::McpCwd => "\"/opt/p\"",
             KeyName::McpArgs

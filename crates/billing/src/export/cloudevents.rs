@@ -3,9 +3,9 @@
 //! A receiver removes duplicates by `source` and `id`. What a meter counts or groups by stands flat in `data`, so that a path
 //! like `$.input` or `$.model` is enough.
 
-use playhouse_protocol::LedgerRow;
-use playhouse_protocol::ledger::CostByClass;
+use playhouse_protocol::ledger::{CURRENCY, CostByClass};
 use playhouse_protocol::usage::Prices;
+use playhouse_protocol::{KeyRef, Labels, LedgerRow};
 use serde::Serialize;
 
 use super::time::rfc3339;
@@ -67,6 +67,10 @@ struct Data<'a> {
     provider_cost: Option<playhouse_protocol::Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     catalogue: Option<&'a str>,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    labels: &'a Labels,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a KeyRef>,
     started: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     corrects: Option<&'a str>,
@@ -107,13 +111,15 @@ impl<'a> Data<'a> {
             quality: row.quality,
             tier: row.tier.name(),
             cost: row.cost,
-            currency: "USD",
+            currency: CURRENCY,
             costs: &row.costs,
             prices: &row.prices,
             assumed: &row.assumed,
             served: &row.served,
             provider_cost: row.provider_cost,
             catalogue: row.catalogue.as_deref(),
+            labels: &row.labels,
+            key: row.key.as_ref(),
             started: rfc3339(row.started),
             corrects: row.corrects.as_ref().map(|row| row.0.as_str()),
         }

@@ -1,15 +1,33 @@
 //! Rows as lines of JSON, for files.
 
+use playhouse_protocol::LedgerRow;
+use playhouse_protocol::ledger::CURRENCY;
+use serde::Serialize;
+
 use super::{Entry, Item, Request, Shape, joined, json};
 
-/// One row a line: the row as it stands in the ledger.
+/// A row as files and webhooks have it: as it stands in the ledger, with its currency.
+#[derive(Serialize)]
+pub(super) struct SentRow<'a> {
+    #[serde(flatten)]
+    row: &'a LedgerRow,
+    currency: &'static str,
+}
+
+impl<'a> SentRow<'a> {
+    pub(super) const fn new(row: &'a LedgerRow) -> Self {
+        Self { row, currency: CURRENCY }
+    }
+}
+
+/// One row a line: the row as it stands in the ledger, with its currency.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lines;
 
 impl Shape for Lines {
     fn encode(&self, entry: &Entry) -> Vec<u8> {
         let mut line = match entry {
-            Entry::Row(row) => json(row),
+            Entry::Row(row) => json(&SentRow::new(row)),
             Entry::Report(report) => json(report),
         };
         line.push(b'\n');
@@ -30,8 +48,6 @@ pub(super) fn within(begin: &str, batch: &[&Item], end: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_protocol::LedgerRow;
-
     use super::*;
     use crate::export::samples::{item, row};
 
@@ -43,5 +59,7 @@ mod tests {
         let text = String::from_utf8(requests[0].body.clone()).unwrap();
         let read: Vec<LedgerRow> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(read, rows);
+        let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!((&first["currency"], &first["id"]), (&"USD".into(), &rows[0].id.0.as_str().into()));
     }
 }

@@ -20,6 +20,8 @@ use super::{Entry, Item, Request, Shape, Verdict, joined, verdict};
 
 /// The longest text in metadata, in characters.
 const LONGEST_TEXT: usize = 500;
+/// The longest name in metadata, in characters.
+const LONGEST_NAME: usize = 40;
 /// The decimal places that Polar takes of an amount.
 const DECIMALS: u32 = 12;
 
@@ -157,11 +159,17 @@ fn metadata(row: &LedgerRow) -> Map<String, Value> {
         ("purpose", row.purpose.name()),
         ("tier", row.tier.name()),
         ("answered_by", row.answered_by.as_deref().unwrap_or_default()),
+        ("key", row.key.as_ref().map_or("", |key| &key.id)),
+        ("key_name", row.key.as_ref().map_or("", |key| &key.name)),
         ("corrects", row.corrects.as_ref().map_or("", |row| row.0.as_str())),
     ];
     // Polar refuses empty texts.
     for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         metadata.insert(name.to_owned(), Value::String(cut(text)));
+    }
+    for (name, label) in row.labels.iter().filter(|(_, label)| !label.is_empty()) {
+        let name = format!("label_{name}").chars().take(LONGEST_NAME).collect();
+        metadata.insert(name, Value::String(cut(label)));
     }
     metadata.insert("quality".to_owned(), json!(row.quality));
     for (name, count) in [

@@ -48,6 +48,8 @@ pub(crate) fn row(number: u64, turn: u8, model: &str) -> LedgerRow {
         served: Vec::new(),
         provider_cost: None,
         tier: Tier::Pro,
+        labels: playhouse_protocol::Labels::new(),
+        key: None,
         started: at(number * 10),
         ended: at(number * 10 + 5),
         corrects: None,

@@ -1,10 +1,11 @@
 //! Rows for a server of the platform's own, signed.
 //!
-//! The body is `{"type": "usage.rows", "timestamp", "data": {"rows": […]}}`, with rows as they stand in the ledger. Its id is
+//! The body is `{"type": "usage.rows", "timestamp", "data": {"rows": […]}}`, with rows as they stand in the ledger and their
+//! `currency`. Its id is
 //! made from the body. A batch that is sent again after a restart may hold other rows than before, so a receiver removes
 //! duplicates by the ids of the rows; that of the message tells it early. The signature covers the time of sending.
 
-use super::line::within;
+use super::line::{SentRow, within};
 use super::signature::fingerprint;
 use super::time::rfc3339;
 use super::{Entry, Item, Request, Shape, json};
@@ -16,7 +17,7 @@ pub struct Webhook;
 impl Shape for Webhook {
     fn encode(&self, entry: &Entry) -> Vec<u8> {
         match entry {
-            Entry::Row(row) => json(row),
+            Entry::Row(row) => json(&SentRow::new(row)),
             Entry::Report(report) => json(report),
         }
     }
@@ -51,6 +52,7 @@ mod tests {
         assert_eq!(body["timestamp"], "2027-01-15T08:00:00.025Z");
         let read: Vec<LedgerRow> = serde_json::from_value(body["data"]["rows"].clone()).unwrap();
         assert_eq!(read, rows);
+        assert_eq!(body["data"]["rows"][1]["currency"], "USD");
         assert!(
             !request.signed_as.unwrap().contains('.'),
             "the parts of what is signed are told apart by dots"

@@ -130,6 +130,8 @@ fn row(
     };
     let is_small = dice.roll(2) == 0;
     LedgerRow {
+        labels: std::collections::BTreeMap::new(),
+        key: None,
         id: RowId::of(attempt),
         tenant: tenant(session),
         workspace: "/home/ada/a \"quoted\" place".to_owned(),

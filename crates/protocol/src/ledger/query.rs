@@ -1,16 +1,19 @@
 //! What is asked of the ledger: sums by groups, and rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::AddAssign;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use thiserror::Error;
 
 use super::{Grain, LedgerRow, Purpose, RowId};
+use crate::attribution::KeyRef;
 use crate::day::Day;
 use crate::id::{MessageId, SessionId};
+use crate::model::ModelRef;
 use crate::nearest::did_you_mean;
 use crate::time::Timestamp;
 use crate::usage::{Cost, Totals};
@@ -33,6 +36,8 @@ pub enum GroupBy {
     Purpose,
     /// The agent.
     Agent,
+    /// The key of the prompt that began the turn.
+    Key,
 }
 
 /// A name of no group.
@@ -46,8 +51,16 @@ pub struct GroupByError {
 
 impl GroupBy {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Tenant, Self::Session, Self::Model, Self::Provider, Self::Day, Self::Purpose, Self::Agent];
+    pub const ALL: [Self; 8] = [
+        Self::Tenant,
+        Self::Session,
+        Self::Model,
+        Self::Provider,
+        Self::Day,
+        Self::Purpose,
+        Self::Agent,
+        Self::Key,
+    ];
 
     /// As it is written.
     pub const fn name(self) -> &'static str {
@@ -59,6 +72,7 @@ impl GroupBy {
             Self::Day => "day",
             Self::Purpose => "purpose",
             Self::Agent => "agent",
+            Self::Key => "key",
         }
     }
 }
@@ -77,8 +91,55 @@ impl FromStr for GroupBy {
             let name: String = text.chars().take(64).collect();
             let names = Self::ALL.map(Self::name);
             let meant = did_you_mean(&name, names);
-            GroupByError { name: name.escape_debug().to_string(), known: names.join(", "), meant }
+            GroupByError {
+                name: name.escape_debug().to_string(),
+                known: names.join(", ") + ", label:NAME",
+                meant,
+            }
         })
+    }
+}
+
+/// What sums are told apart by: a [`GroupBy`], or a label, which is written `label:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grouping {
+    /// What every row has.
+    By(GroupBy),
+    /// A label, by its name.
+    Label(String),
+}
+
+impl Grouping {
+    /// The groups and the labels among these, each once.
+    pub fn split(all: &[Self]) -> (Vec<GroupBy>, Vec<String>) {
+        let (mut groups, mut labels) = (BTreeSet::new(), BTreeSet::new());
+        for one in all {
+            match one {
+                Self::By(group) => drop(groups.insert(*group)),
+                Self::Label(name) => drop(labels.insert(name.clone())),
+            }
+        }
+        (groups.into_iter().collect(), labels.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Grouping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::By(group) => group.fmt(f),
+            Self::Label(name) => write!(f, "{LABEL}{name}"),
+        }
+    }
+}
+
+impl FromStr for Grouping {
+    type Err = GroupByError;
+
+    fn from_str(text: &str) -> Result<Self, GroupByError> {
+        match text.strip_prefix(LABEL).filter(|name| !name.is_empty()) {
+            Some(name) => Ok(Self::Label(name.to_owned())),
+            None => text.parse().map(Self::By),
+        }
     }
 }
 
@@ -97,6 +158,9 @@ pub struct UsageQuery {
     pub to: Option<Timestamp>,
     /// What sums are told apart by; nothing for one sum over all.
     pub by: Vec<GroupBy>,
+    /// Names of labels that sums are told apart by as well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// Where the page before ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<UsageKey>,
@@ -129,6 +193,27 @@ pub struct UsageKey {
     /// The agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// The key of the prompt that began the turn; `Some(None)` where the operator sent it.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "there")]
+    pub key: Option<Option<KeyRef>>,
+    /// Labels, as `label:NAME`; `None` where a row has no such label.
+    #[serde(flatten, deserialize_with = "labelled")]
+    pub labels: BTreeMap<String, Option<String>>,
+}
+
+/// What a group by a label is called before the label's name.
+const LABEL: &str = "label:";
+
+/// A value that is there, `null` included.
+fn there<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<KeyRef>>, D::Error> {
+    Option::deserialize(from).map(Some)
+}
+
+/// The labels among all fields that are left.
+fn labelled<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Option<String>>, D::Error> {
+    let fields = BTreeMap::<String, Value>::deserialize(from)?;
+    let labels = fields.into_iter().filter(|(name, _)| name.starts_with(LABEL));
+    Ok(labels.map(|(name, label)| (name, label.as_str().map(str::to_owned))).collect())
 }
 
 /// Why a query is refused.
@@ -159,7 +244,7 @@ impl UsageQuery {
     pub fn check(&self) -> Result<(), QueryError> {
         check_range(self.from, self.to)?;
         match &self.after {
-            Some(after) if !after.is_of(&self.by) => Err(QueryError::OtherGroups),
+            Some(after) if !after.is_of(&self.by, &self.labels) => Err(QueryError::OtherGroups),
             _ => Ok(()),
         }
     }
@@ -167,7 +252,7 @@ impl UsageQuery {
 
 impl UsageKey {
     /// Whether it can be that of a group of a page after which another comes, told apart by these.
-    fn is_of(&self, by: &[GroupBy]) -> bool {
+    fn is_of(&self, by: &[GroupBy], labels: &[String]) -> bool {
         let has = |group: GroupBy| match group {
             GroupBy::Tenant => self.tenant.is_some(),
             GroupBy::Session => self.session.is_some(),
@@ -176,16 +261,24 @@ impl UsageKey {
             GroupBy::Day => self.day.is_some(),
             GroupBy::Purpose => self.purpose.is_some(),
             GroupBy::Agent => self.agent.is_some(),
+            GroupBy::Key => self.key.is_some(),
         };
         let with_tenant = by.contains(&GroupBy::Session);
         let wanted = |group| by.contains(&group) || (group == GroupBy::Tenant && with_tenant);
         // One sum over all has no page behind it.
-        !by.is_empty() && GroupBy::ALL.into_iter().all(|group| has(group) == wanted(group))
+        let names: BTreeSet<String> = labels.iter().map(|name| [LABEL, name].concat()).collect();
+        let is_told_apart = !by.is_empty() || !labels.is_empty();
+        is_told_apart
+            && self.labels.keys().eq(&names)
+            && GroupBy::ALL.into_iter().all(|group| has(group) == wanted(group))
     }
 
     /// The group of what has this grain, and belongs to this session where that is known.
-    pub fn new(by: &[GroupBy], grain: &Grain, session: Option<SessionId>) -> Self {
-        let mut key = Self::default();
+    pub fn new(by: &[GroupBy], labels: &[String], grain: &Grain, session: Option<SessionId>) -> Self {
+        let attribution = grain.attribution.as_deref();
+        let label = |name: &String| attribution.and_then(|attribution| attribution.labels.get(name).cloned());
+        let labels = labels.iter().map(|name| ([LABEL, name].concat(), label(name))).collect();
+        let mut key = Self { labels, ..Self::default() };
         for group in by {
             match group {
                 GroupBy::Tenant => key.tenant = Some(grain.tenant.clone()),
@@ -198,6 +291,9 @@ impl UsageKey {
                 GroupBy::Day => key.day = Some(Day(grain.day)),
                 GroupBy::Purpose => key.purpose = Some(grain.purpose),
                 GroupBy::Agent => key.agent = Some(grain.agent.clone()),
+                GroupBy::Key => {
+                    key.key = Some(attribution.and_then(|attribution| attribution.key.clone()));
+                }
             }
         }
         key
@@ -376,6 +472,18 @@ pub struct RowQuery {
     /// Only those that ended before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Timestamp>,
+    /// Only those of this provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Only those of this model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelRef>,
+    /// Only those with a label of this name that says this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<(String, String)>,
+    /// Only those of prompts that came with the key of this id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Where the page before ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<RowPlace>,
@@ -390,6 +498,21 @@ impl RowQuery {
     /// It ends before it begins.
     pub fn check(&self) -> Result<(), QueryError> {
         check_range(self.from, self.to)
+    }
+
+    /// Whether a row is one of these, wherever the page before ended and whenever it ended.
+    pub fn wants(&self, row: &LedgerRow) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == row.tenant)
+            && self.session.is_none_or(|session| session == row.session)
+            && self.root.is_none_or(|root| root == row.root)
+            && self.turn.is_none_or(|turn| turn == row.turn)
+            && self.provider.as_ref().is_none_or(|provider| *provider == row.provider)
+            && self
+                .model
+                .as_ref()
+                .is_none_or(|model| model.provider == row.provider && model.model == row.model)
+            && self.label.as_ref().is_none_or(|(name, label)| row.labels.get(name) == Some(label))
+            && self.key.as_ref().is_none_or(|key| row.key.as_ref().is_some_and(|of| of.id == *key))
     }
 }
 
@@ -414,7 +537,7 @@ impl LedgerRow {
 /// A page of rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RowPage {
-    /// In the order of their places.
+    /// In the order of their places; fewer than wanted where many others had to be read for them.
     pub rows: Vec<LedgerRow>,
     /// Where the next page begins; absent at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -458,6 +581,7 @@ pub struct ArchivePage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribution::Attribution;
 
     #[test]
     fn groups_are_known_by_name() {
@@ -479,6 +603,7 @@ mod tests {
             model: "m".into(),
             purpose: Purpose::Turn,
             agent: "build".into(),
+            attribution: None,
         };
         let session = Some(ids.next(Timestamp::from_millis(1)));
         let groupings = [
@@ -492,13 +617,38 @@ mod tests {
         ];
         for by in &groupings {
             for of in &groupings {
-                let after = Some(UsageKey::new(of, &grain, session));
+                let after = Some(UsageKey::new(of, &[], &grain, session));
                 let query = UsageQuery { by: by.clone(), after, ..UsageQuery::default() };
                 let fits = if by == of && !by.is_empty() { Ok(()) } else { Err(QueryError::OtherGroups) };
                 assert_eq!(query.check(), fits, "{of:?} for {by:?}");
             }
         }
-        let both = UsageKey::new(&[GroupBy::Tenant, GroupBy::Session], &grain, session);
+        let labels = vec!["customer".to_owned(), "absent".to_owned()];
+        let attribution = Attribution {
+            labels: [("customer".to_owned(), "c-42".to_owned())].into(),
+            key: Some(KeyRef { id: "key_1".to_owned(), name: "ci".to_owned() }),
+        };
+        let labelled = Grain { attribution: attribution.boxed(), ..grain.clone() };
+        let by = vec![GroupBy::Key];
+        for grain in [&grain, &labelled] {
+            let after = UsageKey::new(&by, &labels, grain, session);
+            let written = serde_json::to_value(&after).unwrap();
+            assert!(written["label:absent"].is_null() && written.get("label:absent").is_some());
+            assert_eq!(serde_json::from_value::<UsageKey>(written).unwrap(), after);
+            let line = UsageLine::from(UsageGroup { key: after.clone(), sum: UsageSum::default() });
+            let written = serde_json::to_value(&line).unwrap();
+            assert_eq!(serde_json::from_value::<UsageLine>(written).unwrap(), line);
+            let query = UsageQuery {
+                by: by.clone(),
+                labels: labels.clone(),
+                after: Some(after),
+                ..UsageQuery::default()
+            };
+            assert_eq!(query.check(), Ok(()));
+            assert!(UsageQuery { labels: Vec::new(), ..query.clone() }.check().is_err());
+            assert!(UsageQuery { by: Vec::new(), ..query }.check().is_err());
+        }
+        let both = UsageKey::new(&[GroupBy::Tenant, GroupBy::Session], &[], &grain, session);
         let by = vec![GroupBy::Session];
         assert_eq!(UsageQuery { by, after: Some(both), ..UsageQuery::default() }.check(), Ok(()));
     }

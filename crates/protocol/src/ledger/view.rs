@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{CostByClass, Grain, LedgerRow, Purpose, RowId, Tier, UsageSum, day};
+use crate::attribution::{Attribution, KeyRef, Labels, NO_LABELS};
 use crate::id::{AttemptId, MessageId, SessionId};
 use crate::model::ModelRef;
 use crate::operator::BY_HAND_TENANT;
@@ -68,6 +69,10 @@ pub struct RowView<'a> {
     pub provider_cost: Option<Cost>,
     /// See [`LedgerRow::tier`].
     pub tier: Tier,
+    /// See [`LedgerRow::labels`].
+    pub labels: &'a Labels,
+    /// See [`LedgerRow::key`].
+    pub key: Option<&'a KeyRef>,
     /// See [`LedgerRow::started`].
     pub started: Timestamp,
     /// See [`LedgerRow::ended`].
@@ -112,6 +117,7 @@ impl<'a> RowView<'a> {
         let open = summary.open_attempts.get(ended.attempt.as_str())?;
         let ModelRef { provider, model } = &open.model;
         let at = ended.ended.unwrap_or(at);
+        let attribution = open.attribution.as_deref();
         Some(Self {
             id: None,
             costs: None,
@@ -140,6 +146,8 @@ impl<'a> RowView<'a> {
             served: &usage.served,
             provider_cost: usage.provider_cost,
             tier: open.tier,
+            labels: attribution.map_or(&NO_LABELS, |attribution| &attribution.labels),
+            key: attribution.and_then(|attribution| attribution.key.as_ref()),
             // The clock that told the beginning may have been ahead.
             started: open.started.min(at),
             ended: at,
@@ -182,6 +190,8 @@ impl<'a> RowView<'a> {
             served: self.served.to_vec(),
             provider_cost: self.provider_cost,
             tier: self.tier,
+            labels: self.labels.clone(),
+            key: self.key.cloned(),
             started: self.started,
             ended: self.ended,
             corrects: self.corrects.cloned(),
@@ -197,6 +207,7 @@ impl<'a> RowView<'a> {
             model: self.model.to_owned(),
             purpose: self.purpose,
             agent: self.agent.to_owned(),
+            attribution: Attribution { labels: self.labels.clone(), key: self.key.cloned() }.boxed(),
         }
     }
 
@@ -250,6 +261,8 @@ impl LedgerRow {
             served: &self.served,
             provider_cost: self.provider_cost,
             tier: self.tier,
+            labels: &self.labels,
+            key: self.key.as_ref(),
             started: self.started,
             ended: self.ended,
             corrects: self.corrects.as_ref(),
@@ -295,6 +308,8 @@ mod tests {
             served: vec!["eu".to_owned()],
             provider_cost: Some(Cost::ZERO),
             tier: Tier::Light,
+            labels: [("customer".to_owned(), "c-42".to_owned())].into(),
+            key: Some(KeyRef { id: "key_1".to_owned(), name: "ci".to_owned() }),
             started: Timestamp::from_millis(1),
             ended: Timestamp::from_millis(2),
             corrects: None,

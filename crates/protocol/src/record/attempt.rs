@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::Attribution;
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, MessageId};
 use crate::ledger::{Purpose, RowId, Tier};
@@ -52,6 +53,9 @@ pub struct AttemptStarted {
     /// When the factor of quiet hours holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub off_peak: Vec<OffPeak>,
+    /// Whom its usage is attributed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<Box<Attribution>>,
     /// Queued prompts that this step is the first to read (steering).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steered: Vec<MessageId>,
@@ -88,6 +92,7 @@ impl AttemptStarted {
             long_prices: Vec::new(),
             multiples: BTreeMap::new(),
             off_peak: Vec::new(),
+            attribution: None,
             steered: Vec::new(),
             notes: Vec::new(),
             last: false,

@@ -74,6 +74,7 @@ impl Log {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         }));
         self.push(Record::TurnStarted { turn: message });
         (self.turn, self.steps) = (Some(message), 0);

@@ -188,6 +188,7 @@ impl Session {
             return Err(format!("{id} is a note, which has no turn"));
         }
         self.context.failed_summaries = 0;
+        self.attributions.begin(id, prompt.attribution.clone());
         self.turn = Some(Turn {
             id,
             agent: prompt.agent.clone(),

@@ -7,7 +7,7 @@ use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, InnerCall, StepFinished,
     StepPart,
 };
-use playhouse_protocol::{ErrorCode, ErrorInfo, Message, ModelRef, Record, Usage};
+use playhouse_protocol::{Attribution, ErrorCode, ErrorInfo, Message, ModelRef, Record, Usage};
 
 use super::Machine;
 use crate::effect::{AttemptOrder, AttemptReport, Effect, FailedAttempt, ProposedCall, Stamp, StepAnswer};
@@ -282,6 +282,11 @@ impl Machine {
         })
     }
 
+    /// Whom the usage of an attempt that begins now is attributed to.
+    pub(super) fn attribution(&self, turn: MessageId, stamp: &Stamp<'_>) -> Option<Box<Attribution>> {
+        self.session.attribution(turn, stamp.facts.labels(&self.session.summary.metadata))
+    }
+
     pub(super) fn start_attempt(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let Some(turn) = &self.session.turn else { return Ok(()) };
         let again = turn.step.as_ref().filter(|step| step.phase == StepPhase::Unanswered);
@@ -318,7 +323,9 @@ impl Machine {
                 }
             }
         };
-        let started = AttemptStarted { purpose, tier, catalogue, estimated_input, ..begun }.priced(prices);
+        let attribution = self.attribution(turn.id, stamp);
+        let started = AttemptStarted { purpose, tier, catalogue, estimated_input, attribution, ..begun };
+        let started = started.priced(prices);
         let fit = self.fit(stamp);
         let mut order = AttemptOrder {
             attempt,

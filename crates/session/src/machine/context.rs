@@ -259,6 +259,7 @@ impl Machine {
             tier: stamp.facts.tier(&model),
             catalogue,
             estimated_input,
+            attribution: self.attribution(turn, stamp),
             ..AttemptStarted::new(attempt, turn, step, agent.clone(), model.clone())
         };
         let started = started.priced(prices);

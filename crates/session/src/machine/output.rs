@@ -72,6 +72,7 @@ impl Machine {
             tools: ToolSwitches::default(),
             output: None,
             handed: None,
+            attribution: None,
         };
         self.append(Record::PromptAdmitted(reminder), stamp.now)
     }

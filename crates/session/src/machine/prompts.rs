@@ -67,6 +67,7 @@ impl Machine {
             tools: prompt.tools,
             output: prompt.output,
             handed: prompt.handed,
+            attribution: prompt.attribution,
         };
         let parts = untitled.then(|| admitted.parts.clone());
         self.append(Record::PromptAdmitted(admitted), stamp.now)?;

@@ -248,6 +248,7 @@ impl Harness {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         }
     }
 

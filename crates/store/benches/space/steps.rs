@@ -139,6 +139,7 @@ impl Steps {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         });
         vec![created, prompt, Record::TurnStarted { turn: self.turn }, self.started()]
     }

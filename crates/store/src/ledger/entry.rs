@@ -6,7 +6,7 @@
 
 use playhouse_protocol::ledger::{CostByClass, FeedItem, Purpose, RowId, RowView, Tier, TurnEnd};
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens};
-use playhouse_protocol::{LedgerRow, Timestamp};
+use playhouse_protocol::{KeyRef, Labels, LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::packed::{self, Packer, Unpacker};
@@ -26,6 +26,8 @@ const PACKED_AT: usize = ROW_AT + size_of::<u32>();
 
 /// What stands behind the checksum: the form of what follows.
 const FORM: u8 = 1;
+/// The form of rows that have an [`ATTRIBUTION`]. An engine that knows the first form only takes none of them.
+const FORM_ATTRIBUTED: u8 = 2;
 
 /// More than most rows take.
 const USUAL: usize = 512;
@@ -44,7 +46,9 @@ const CORRECTS: u64 = 1 << 8;
 const LONG_WRITES: u64 = 1 << 9;
 /// What few rows have, see [`Rare`]. An older engine takes such a row for one that it cannot read.
 const RARE: u64 = 1 << 10;
-const ALL_BITS: u64 = (1 << 11) - 1;
+/// Labels and a key.
+const ATTRIBUTION: u64 = 1 << 11;
+const ALL_BITS: u64 = (1 << 12) - 1;
 
 /// The part of a row that is packed as JSON.
 #[derive(Default, Serialize, Deserialize)]
@@ -162,7 +166,8 @@ fn has_long_writes(row: &RowView<'_>) -> bool {
 fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     let rare = Rare::of(row);
     let mut packer = Packer::new(entry);
-    packer.byte(FORM);
+    let is_attributed = !row.labels.is_empty() || row.key.is_some();
+    packer.byte(if is_attributed { FORM_ATTRIBUTED } else { FORM });
     packer.number(
         bit(ID, row.id.is_some())
             | bit(COSTS, row.costs.is_some())
@@ -174,7 +179,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(COST, row.cost.is_some())
             | bit(CORRECTS, row.corrects.is_some())
             | bit(LONG_WRITES, has_long_writes(row))
-            | bit(RARE, rare.is_some()),
+            | bit(RARE, rare.is_some())
+            | bit(ATTRIBUTION, is_attributed),
     );
     packer.byte(place(&PURPOSES, &row.purpose));
     packer.byte(place(&QUALITIES, &row.quality));
@@ -226,6 +232,9 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
         let [short, long] = costs.map(|cost| cost.map(|Cost(cost)| cost));
         packer.decimals([row.prices.cache_write_30m, row.prices.cache_write_12h, short, long, None, None]);
     }
+    if is_attributed {
+        attribute(&mut packer, row);
+    }
     let rare = rare.map(serde_json::to_value);
     let is_written = rare.is_none_or(|rare| rare.is_ok_and(|rare| packer.json(&rare)));
     is_written && row.raw.is_none_or(|raw| packer.json(raw))
@@ -238,10 +247,12 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
     }
     let ended = time(entry)?;
     let mut unpacker = Unpacker::new(entry.get(PACKED_AT..)?);
-    if unpacker.byte()? != FORM {
-        return None;
-    }
-    let bits = unpacker.number().filter(|bits| bits & !ALL_BITS == 0)?;
+    let bits_of_form = match unpacker.byte()? {
+        FORM => ALL_BITS & !ATTRIBUTION,
+        FORM_ATTRIBUTED => ALL_BITS,
+        _ => return None,
+    };
+    let bits = unpacker.number().filter(|bits| bits & !bits_of_form == 0)?;
     let has = |bit: u64| bits & bit != 0;
     let purpose = *PURPOSES.get(usize::from(unpacker.byte()?))?;
     let quality = *QUALITIES.get(usize::from(unpacker.byte()?))?;
@@ -296,6 +307,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         }
         None => CostByClass::new(&prices, &tokens),
     };
+    let (labels, key) = if has(ATTRIBUTION) { attribution(&mut unpacker)? } else { (Labels::new(), None) };
     let rare =
         if has(RARE) { serde_json::from_value::<Rare>(unpacker.json()?).ok()? } else { Rare::default() };
     let raw = if has(RAW) { Some(unpacker.json()?) } else { None };
@@ -327,10 +339,43 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         served: rare.served,
         provider_cost: rare.provider_cost,
         tier,
+        labels,
+        key,
         started,
         ended,
         corrects,
     })
+}
+
+/// Writes whom the usage of a row is attributed to.
+fn attribute(packer: &mut Packer<'_>, row: &RowView<'_>) {
+    packer.number(row.labels.len() as u64);
+    for (name, label) in row.labels {
+        packer.text(name);
+        packer.text(label);
+    }
+    packer.byte(row.key.is_some().into());
+    if let Some(KeyRef { id, name }) = row.key {
+        packer.text(id);
+        packer.text(name);
+    }
+}
+
+fn attribution(unpacker: &mut Unpacker<'_>) -> Option<(Labels, Option<KeyRef>)> {
+    let mut labels = Labels::new();
+    for _ in 0..unpacker.number()? {
+        let [name, label] = texts(unpacker)?;
+        labels.insert(name, label);
+    }
+    let key = match unpacker.byte()? {
+        0 => None,
+        1 => {
+            let [id, name] = texts(unpacker)?;
+            Some(KeyRef { id, name })
+        }
+        _ => return None,
+    };
+    Some((labels, key))
 }
 
 fn texts<const COUNT: usize>(unpacker: &mut Unpacker<'_>) -> Option<[String; COUNT]> {

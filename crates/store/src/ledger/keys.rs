@@ -80,6 +80,15 @@ fn grained(list: Vec<u8>, grain: &Grain) -> Vec<u8> {
     for text in [&grain.provider, &grain.model, grain.purpose.name(), &grain.agent] {
         push_text(&mut key, text);
     }
+    if let Some(attribution) = &grain.attribution {
+        // No label has an empty name: what is behind the labels cannot be taken for one more.
+        let labels = attribution.labels.iter().flat_map(|(name, label)| [name, label]);
+        labels.for_each(|text| push_text(&mut key, text));
+        push_text(&mut key, "");
+        for text in attribution.key.iter().flat_map(|of| [&of.id, &of.name]) {
+            push_text(&mut key, text);
+        }
+    }
     key
 }
 

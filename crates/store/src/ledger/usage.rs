@@ -48,12 +48,13 @@ struct Wanted<'a> {
     /// The rows of the tail by their running sums.
     pending: BySum,
     by: &'a [GroupBy],
+    labels: &'a [String],
     spans: Spans,
 }
 
 impl Wanted<'_> {
     fn add(&self, groups: &mut Groups, grain: &Grain, session: Option<SessionId>, sum: UsageSum) {
-        *groups.entry(UsageKey::new(self.by, grain, session)).or_default() += sum;
+        *groups.entry(UsageKey::new(self.by, self.labels, grain, session)).or_default() += sum;
     }
 
     /// Adds up the running sums that stand in a list by day, and the rows that they do not count yet.
@@ -144,7 +145,7 @@ pub(crate) fn usage(source: &Source, query: &UsageQuery) -> Result<UsagePage, St
     let reader = Reader::of_tenant(source, query.tenant.as_deref());
     let pending = by_sum(&reader.pending);
     let spans = Spans::of(span(query.from, query.to));
-    let wanted = Wanted { reader: &reader, pending, by: &query.by, spans };
+    let wanted = Wanted { reader: &reader, pending, by: &query.by, labels: &query.labels, spans };
     let mut found = UsagePage::default();
     if !query.by.contains(&GroupBy::Session) {
         let mut groups = Groups::new();

@@ -1,8 +1,8 @@
 //! Records of work that one session hands over to another.
 
 use playhouse_protocol::consent::{Action, PermissionRule};
-use playhouse_protocol::record::{CallIntended, Effect, PromptAdmitted, Recovery};
-use playhouse_protocol::{Delegate, HandedOver, Mandate, ModelRef, Record};
+use playhouse_protocol::record::{AttemptStarted, CallIntended, Effect, PromptAdmitted, Recovery};
+use playhouse_protocol::{Attribution, Delegate, HandedOver, KeyRef, Mandate, ModelRef, Record};
 
 use crate::samples::*;
 
@@ -26,6 +26,7 @@ pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
             tools: None,
         }],
         report: Some(message(9)),
+        attribution: None,
     };
     let Record::PromptAdmitted(bound) = admitted(3) else { unreachable!("it admits a prompt") };
     let with_tools = HandedOver {
@@ -35,6 +36,12 @@ pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
         }],
         ..handed.clone()
     };
+    let labels = [("customer".to_owned(), "c-42".to_owned())];
+    let key = KeyRef { id: "key_0aB4".to_owned(), name: "ci".to_owned() };
+    let attribution = Some(Box::new(Attribution { labels: labels.into(), key: Some(key) }));
+    let for_customer = HandedOver { attribution: attribution.clone(), ..handed.clone() };
+    let Record::PromptAdmitted(attributed) = admitted(3) else { unreachable!("it admits a prompt") };
+    let started = AttemptStarted::new(attempt(6), message(3), message(7), "build", model());
     let delegate = Delegate { session: session(3), prompt: message(4), report: Some(message(9)) };
     vec![
         (
@@ -45,6 +52,15 @@ pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
             "prompt.admitted.handed.tools",
             Record::PromptAdmitted(PromptAdmitted { handed: Some(Box::new(with_tools)), ..bound }),
         ),
+        (
+            "prompt.admitted.attribution",
+            Record::PromptAdmitted(PromptAdmitted {
+                handed: Some(Box::new(for_customer)),
+                attribution: attribution.clone(),
+                ..attributed
+            }),
+        ),
+        ("attempt.started.attribution", Record::AttemptStarted(AttemptStarted { attribution, ..started })),
         (
             "call.intended.delegate",
             Record::CallIntended(CallIntended {

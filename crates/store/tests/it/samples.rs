@@ -115,6 +115,7 @@ pub(crate) fn admitted(turn: u64) -> Record {
         tools: ToolSwitches::new(),
         output: None,
         handed: None,
+        attribution: None,
     })
 }
 
@@ -426,6 +427,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         }),
         Record::TurnStarted { turn: message(3) },
         Record::AttemptStarted(AttemptStarted {

@@ -4,7 +4,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::schemas::{Direction, Schemas, drop_null};
-use crate::native::{artifacts, host_tools, limits, mcp, sessions};
+use crate::native::{artifacts, host_tools, limits, mcp, sessions, usage};
 use crate::problem::Kind;
 
 /// The operations whose entries in `paths` are generated.
@@ -23,6 +23,7 @@ const DESCRIBED: &[Operation] = &[
     host_tools::REMOVE,
     host_tools::RESULT,
     limits::LIST,
+    usage::rows::ROWS,
 ];
 
 /// The schema of a type: `SchemaGenerator::subschema_for::<T>` for a reference to one of

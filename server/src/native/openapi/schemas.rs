@@ -11,7 +11,7 @@ use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
-    CallAnswer, CallOffered, ConsentId, Damage, Limit, MessageId, ModelRef, PartId, PermissionRule,
+    CallAnswer, CallOffered, ConsentId, Damage, KeyRef, Limit, MessageId, ModelRef, PartId, PermissionRule,
     QuestionId, SessionId, Timestamp,
 };
 use schemars::SchemaGenerator;
@@ -31,6 +31,7 @@ use crate::native::limits::LimitList;
 use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
+use crate::native::usage::rows::{LedgerRowView, LedgerRows};
 use crate::problem::ProblemDocument;
 
 /// Where the schemas stand in the file.
@@ -112,6 +113,9 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("TodoStatus", Answer, SchemaGenerator::subschema_for::<TodoStatus>),
     ("TodoPriority", Answer, SchemaGenerator::subschema_for::<TodoPriority>),
     ("Damage", Answer, SchemaGenerator::subschema_for::<Damage>),
+    ("LedgerRows", Answer, SchemaGenerator::subschema_for::<LedgerRows>),
+    ("LedgerRow", Answer, SchemaGenerator::subschema_for::<LedgerRowView>),
+    ("KeyRef", Answer, SchemaGenerator::subschema_for::<KeyRef>),
     ("Grants", Answer, SchemaGenerator::subschema_for::<Grants>),
     ("Grant", Answer, SchemaGenerator::subschema_for::<GrantView>),
     ("Rule", Request, SchemaGenerator::subschema_for::<PermissionRule>),

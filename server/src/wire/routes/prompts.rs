@@ -220,6 +220,7 @@ async fn read(asked: &Asked, body: PromptBody) -> Result<Prompt, Failure> {
         tools,
         output,
         handed: None,
+        attribution: asked.principal.attribution(),
     })
 }
 

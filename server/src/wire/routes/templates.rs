@@ -46,6 +46,7 @@ pub(crate) async fn run(
         agent: agent.filter(|agent| !agent.is_empty()),
         model,
         when_busy: WhenBusy::Steer,
+        attribution: asked.principal.attribution(),
         ..Prompt::default()
     };
     let finished = handle.run_template(TemplateCommand { name: command, arguments, prompt }).await?;

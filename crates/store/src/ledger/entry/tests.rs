@@ -44,6 +44,8 @@ fn plain() -> LedgerRow {
         served: Vec::new(),
         provider_cost: None,
         tier: Tier::Pro,
+        labels: playhouse_protocol::Labels::new(),
+        key: None,
         started: Timestamp::from_millis(1_795_292_879_000),
         ended: Timestamp::from_millis(1_795_292_879_257),
         corrects: None,
@@ -101,6 +103,14 @@ fn full() -> LedgerRow {
     }
 }
 
+/// One with labels and a key.
+fn attributed() -> LedgerRow {
+    let labels = [("customer", "c-42"), ("project", "r\u{e9}d")]
+        .map(|(name, label)| (name.to_owned(), label.to_owned()));
+    let key = Some(KeyRef { id: "key_0aB4".to_owned(), name: "ci".to_owned() });
+    LedgerRow { labels: labels.into(), key, raw: full().raw, assumed: vec!["eu".to_owned()], ..plain() }
+}
+
 fn stored(view: &RowView<'_>) -> Vec<u8> {
     of_row(&keys::feed(KEY), view).unwrap()
 }
@@ -120,6 +130,7 @@ fn golden_rows_are_read_and_written_as_they_were() {
     for (name, row, written) in [
         ("row.packed.plain.bin", plain(), computed(&plain())),
         ("row.packed.full.bin", full(), stored(&full().view())),
+        ("row.packed.attributed.bin", attributed(), computed(&attributed())),
     ] {
         let golden = golden::of_today(name, &written);
         assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
@@ -127,6 +138,20 @@ fn golden_rows_are_read_and_written_as_they_were() {
         assert_eq!(time(&golden), Some(row.ended));
         assert_eq!(item(&keys::feed(KEY), &golden).unwrap(), FeedItem::Row(Box::new(row)));
     }
+}
+
+#[test]
+fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
+    let form = |row: &LedgerRow| stored(&row.view())[PACKED_AT];
+    assert_eq!((form(&plain()), form(&full()), form(&attributed())), (FORM, FORM, FORM_ATTRIBUTED));
+    let with_key = LedgerRow { labels: Labels::new(), ..attributed() };
+    assert_eq!((form(&with_key), read(&stored(&with_key.view()))), (FORM_ATTRIBUTED, Some(with_key)));
+    // What an engine of today cannot read is damage to it, too, and not a row without something.
+    let mut newer = stored(&attributed().view());
+    newer[PACKED_AT] = FORM_ATTRIBUTED + 1;
+    let sum = checksum(&keys::feed(KEY), &newer).to_be_bytes();
+    newer[ROW_AT..PACKED_AT].copy_from_slice(&sum);
+    assert_eq!(read(&newer), None);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use playhouse_protocol::{Attribution, KeyRef};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -60,6 +61,13 @@ struct World {
     expected: Vec<Row>,
     clock: u64,
     next: u64,
+}
+
+/// Some rows have labels, a key, both or none.
+fn attribution(agent: u8, model: u8) -> Option<Box<Attribution>> {
+    let label = (agent % 2 == 1).then(|| ("customer".to_owned(), format!("c-{model}")));
+    let key = (model % 2 == 1).then(|| KeyRef { id: format!("key_{agent}"), name: "ci".to_owned() });
+    Attribution { labels: label.into_iter().collect(), key }.boxed()
 }
 
 impl World {
@@ -123,6 +131,7 @@ impl World {
                     model: ModelRef::new(format!("p{}", model % 2), format!("m{model}")),
                     agent: format!("agent{agent}"),
                     purpose: Purpose::ALL[usize::from(*purpose)],
+                    attribution: attribution(*agent, *model),
                     ..first
                 };
                 self.begun.insert(number, begin.clone());
@@ -238,6 +247,7 @@ fn sum_of<'a>(rows: impl IntoIterator<Item = &'a LedgerRow>, by: &[GroupBy]) -> 
                 GroupBy::Day => key.day = Some(Day(row.ended.as_millis() / DAY)),
                 GroupBy::Purpose => key.purpose = Some(row.purpose),
                 GroupBy::Agent => key.agent = Some(row.agent.clone()),
+                GroupBy::Key => key.key = Some(row.key.clone()),
             }
         }
         let sum = sums.entry(key).or_default();
@@ -296,7 +306,27 @@ fn check(world: &World, cuts: [u64; 2], by: &[GroupBy]) {
             let query =
                 UsageQuery { tenant: tenant.clone(), from, to, by: by.to_vec(), ..UsageQuery::default() };
             assert_eq!(usage(store, query), sum_of(rows.clone(), by), "{by:?} {from:?} {to:?} {tenant:?}");
+            let labels = vec!["customer".to_owned()];
+            let query = UsageQuery { tenant: tenant.clone(), from, to, labels, ..UsageQuery::default() };
+            let mut by_label: BTreeMap<Option<&String>, UsageSum> = BTreeMap::new();
+            rows.clone().for_each(|row| {
+                *by_label.entry(row.labels.get("customer")).or_default() += UsageSum::of(row)
+            });
+            let told = usage(store, query);
+            let told: BTreeMap<_, _> =
+                told.iter().map(|(key, sum)| (key.labels["label:customer"].as_ref(), *sum)).collect();
+            assert_eq!(told, by_label);
             let query = RowQuery { tenant: tenant.clone(), from, to, limit: 2, ..RowQuery::default() };
+            let wanted = RowQuery {
+                label: Some(("customer".to_owned(), "c-1".to_owned())),
+                key: Some("key_1".to_owned()),
+                ..query.clone()
+            };
+            let of_both = |row: &&LedgerRow| {
+                row.labels.get("customer").is_some_and(|label| label == "c-1") && row.key.is_some()
+            };
+            let both: Vec<_> = rows.clone().filter(of_both).cloned().collect();
+            assert_eq!(self::rows(store, wanted), both);
             assert_eq!(self::rows(store, query), rows.cloned().collect::<Vec<_>>());
         }
     }

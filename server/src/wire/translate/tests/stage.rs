@@ -132,6 +132,7 @@ impl Stage {
             tools: ToolSwitches::new(),
             output: None,
             handed: None,
+            attribution: None,
         }));
         message
     }

@@ -1,0 +1,112 @@
+//! Rows of the ledger over the native API: who reads which, and what of them.
+
+use std::collections::BTreeSet;
+
+use playhouse_server::{Listen, Server};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::native_schema::Description;
+use crate::support::{Served, Site, ask_unix};
+use crate::usage::{script, turn};
+
+async fn session(client: &Client, model: &str) -> String {
+    let session = client.session_with(json!({"model": format!("mock/{model}"), "agent": "tester"})).await;
+    turn(client, &session).await;
+    session
+}
+
+/// All rows, page by page of `limit`.
+async fn all(client: &Client, query: &str, limit: usize) -> Vec<Value> {
+    let description = Description::of(client).await;
+    let (mut rows, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = client.get(&format!("/v1/usage/rows?{query}&limit={limit}{after}")).await.with(200);
+        description.check("LedgerRows", &page);
+        let found = page["rows"].as_array().unwrap();
+        assert!(found.len() <= limit, "{page}");
+        rows.extend(found.iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return rows,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_reads_its_rows_without_what_is_the_operators() {
+    let site = Site::new();
+    let (acme, other) = (site.key("acme"), site.key("other"));
+    let app = site.app(script(), |_| {}).await;
+    let mut server = Server::bind(app, Listen::Tcp("127.0.0.1:0".parse().unwrap())).await.unwrap();
+    let socket = site.folder.path().join("engine.sock");
+    server.and_on(Listen::Unix(socket.clone())).await.unwrap();
+    let served = Served::run(server);
+    let (acme_client, other_client) = (Client::of(&served, Some(&acme)), Client::of(&served, Some(&other)));
+    let first = session(&acme_client, "one").await;
+    session(&acme_client, "two").await;
+    session(&other_client, "one").await;
+    let mine = all(&acme_client, "", 2).await;
+    assert_eq!(mine.len(), 3, "{mine:?}");
+    for row in &mine {
+        assert_eq!((&row["tenant"], &row["currency"]), (&json!("acme"), &json!("USD")), "{row}");
+        assert!(row["key"]["id"].is_string() && row["key"]["name"].is_string(), "{row}");
+        for name in ["raw", "prices", "provider_cost"] {
+            assert!(row.get(name).is_none(), "{name}: {row}");
+        }
+    }
+    let of_session = first.rsplit('/').next().unwrap();
+    for (query, count) in [
+        ("model=mock/two", 2),
+        ("model=mock/one", 1),
+        ("provider=mock", 3),
+        ("provider=none", 0),
+        (&*format!("session={of_session}"), 1),
+        (&*format!("key={}", mine[0]["key"]["id"].as_str().unwrap()), 3),
+        ("label=customer=c-42", 0),
+        ("to=2026-01-01", 0),
+        ("from=2026-01-01", 3),
+    ] {
+        assert_eq!(all(&acme_client, query, 1).await.len(), count, "{query}");
+    }
+    acme_client.get("/v1/usage/rows?tenant=other").await.refused(403, "forbidden");
+    for wrong in ["limit=0", "limit=1001", "label=customer", "after=x", "from=x", "model=x", "form=1"] {
+        acme_client.get(&format!("/v1/usage/rows?{wrong}")).await.refused(400, "invalid");
+    }
+    let page = ask_unix(&socket, "/v1/usage/rows", &[]).await.with(200);
+    Description::of(&acme_client).await.check("LedgerRows", &page);
+    let rows = page["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|row| row.get("prices").is_some()), "{page}");
+    // The sums have the same keys.
+    let sums = acme_client.get("/v1/usage?by=key,label:customer").await.with(200);
+    assert_eq!((&sums["rows"][0]["key"], &sums["rows"][0]["rows"]), (&mine[0]["key"], &json!(3)), "{sums}");
+    assert!(sums["rows"][0]["label:customer"].is_null(), "{sums}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_with_roots_reads_rows_of_sessions_below_them_only() {
+    let site = Site::new();
+    let whole = site.key("acme");
+    let below = site.workspace().join("below");
+    fs_err::create_dir(&below).unwrap();
+    let bounded = site.key_below("acme", &below);
+    let served = Served::run(
+        Server::bind(site.app(script(), |_| {}).await, Listen::Tcp("127.0.0.1:0".parse().unwrap()))
+            .await
+            .unwrap(),
+    );
+    let (whole, bounded) = (Client::of(&served, Some(&whole)), Client::of(&served, Some(&bounded)));
+    session(&whole, "one").await;
+    let own = json!({"model": "mock/one", "agent": "tester", "workspace": below});
+    let own = bounded.post("/v1/sessions", own).await.with(201);
+    turn(&bounded, &format!("/v1/sessions/{}", own["id"].as_str().unwrap())).await;
+    session(&whole, "two").await;
+    let sessions =
+        |rows: &[Value]| rows.iter().map(|row| row["session"].clone().to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(sessions(&all(&whole, "", 10).await).len(), 3);
+    for limit in [1, 10] {
+        let rows = all(&bounded, "", limit).await;
+        assert_eq!(sessions(&rows), [own["id"].to_string()].into(), "{rows:?}");
+    }
+}
