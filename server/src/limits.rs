@@ -314,6 +314,7 @@ impl Limits {
         let followed = Arc::<Followed>::default();
         budgets.insert(Arc::clone(tenant), Arc::clone(&followed));
         let listening = Arc::clone(&followed);
+        let inner = Arc::downgrade(&self.0);
         let (mut listener, tenant) = (hub.listen(tenant, None, |_| true), Arc::clone(tenant));
         tokio::spawn(async move {
             while let Some(heard) = listener.next().await {
@@ -330,7 +331,12 @@ impl Limits {
                         }
                     }
                     Heard::Behind { .. } => {
-                        tracing::warn!(%tenant, "some of what a tenant used was not heard, and does not count");
+                        // The next prompt reads the ledger again.
+                        tracing::warn!(%tenant, "some of what a tenant used was not heard");
+                        if let Some(inner) = inner.upgrade() {
+                            lock(&inner.budgets).remove(&tenant);
+                        }
+                        return;
                     }
                 }
             }
@@ -362,10 +368,10 @@ impl Limits {
                     )
                 }
                 (_, None) => {
-                    tracing::warn!(
+                    tracing::info!(
                         %tenant,
-                        "`spend_per_day` holds no prompts back that it knows of: a model without a price was used on this day; \
-                         give it one (0 if it costs nothing) and start again"
+                        "`spend_per_day` refuses every prompt: a model without a price was used on this day; give it one (0 if \
+                         it costs nothing) and start again"
                     );
                     format!(
                         "this tenant may spend {} on a day (UTC), and used a model whose price is not known: ask the operator",

@@ -9,7 +9,7 @@ use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 
 use super::unpriced::{PAGE, Unpriced, at_current_prices, unpriced};
-use super::{Books, Purse, price_hint};
+use super::{Books, Purse};
 use crate::base::now;
 
 impl Purse {
@@ -88,20 +88,21 @@ impl Purse {
             Account::Tenant => spent_of_tenant(&*ledger, tenant, from, limits_money),
             Account::Session(_) => spent_of_tree(&*ledger, root, limits_money),
             // Turns say themselves what they used.
-            Account::Turn(_) => Ok((Spent::default(), Vec::new())),
+            Account::Turn(_) => Ok((Spent::default(), Some(Vec::new()))),
         });
-        let (mut spent, rows): (Spent, Vec<Unpriced>) = spent.await.map_err(|error| {
+        let (mut spent, rows): (Spent, Option<Vec<Unpriced>>) = spent.await.map_err(|error| {
             ErrorInfo::new(ErrorCode::Store, format!("what was spent of a budget cannot be read: {error}"))
         })?;
-        spent.cost += at_current_prices(&rows, books.directory).map_err(|model| {
+        spent.cost += at_current_prices(rows.as_deref(), books.directory).map_err(|unknown| {
             tracing::warn!(
-                tenant = &*self.tenant, %model, hint = price_hint(&model),
+                tenant = &*self.tenant,
+                hint = unknown.hint(),
                 "what was spent of a budget is not known"
             );
             let message = format!(
-                "what was spent of a budget of money is not known, since {model} was used and has no price: ask the operator"
+                "what was spent of a budget of money is not known, since {unknown}: ask the operator"
             );
-            ErrorInfo { model: Some(model), ..ErrorInfo::new(ErrorCode::Budget, message) }
+            ErrorInfo::new(ErrorCode::Budget, message)
         })?;
         // Its oldest rows may have been archived; what the top of the tree used itself is known without them.
         let is_own = account == Account::Session(self.session);
@@ -115,13 +116,13 @@ pub(crate) fn spent_of_tenant(
     tenant: String,
     from: Option<Timestamp>,
     limits_money: bool,
-) -> Result<(Spent, Vec<Unpriced>), StoreError> {
+) -> Result<(Spent, Option<Vec<Unpriced>>), StoreError> {
     let tenant = Some(tenant);
     let page = ledger.usage(&UsageQuery { tenant: tenant.clone(), from, ..UsageQuery::default() })?;
     let totals = page.groups.first().map(|group| group.sum.totals).unwrap_or_default();
     let rows = match limits_money && totals.unpriced > 0 {
-        true => unpriced(ledger, RowQuery { tenant, from, ..RowQuery::default() })?,
-        false => Vec::new(),
+        true => unpriced(ledger, RowQuery { tenant, from, ..RowQuery::default() }, totals.unpriced)?,
+        false => Some(Vec::new()),
     };
     Ok((totals.into(), rows))
 }
@@ -131,7 +132,7 @@ fn spent_of_tree(
     ledger: &dyn Ledger,
     root: SessionId,
     limits_money: bool,
-) -> Result<(Spent, Vec<Unpriced>), StoreError> {
+) -> Result<(Spent, Option<Vec<Unpriced>>), StoreError> {
     let all = RowQuery { root: Some(root), limit: PAGE, ..RowQuery::default() };
     let mut query = all.clone();
     let mut totals = Totals::default();
@@ -143,6 +144,9 @@ fn spent_of_tree(
             None => break,
         }
     }
-    let rows = if limits_money && totals.unpriced > 0 { unpriced(ledger, all)? } else { Vec::new() };
+    let rows = match limits_money && totals.unpriced > 0 {
+        true => unpriced(ledger, all, totals.unpriced)?,
+        false => Some(Vec::new()),
+    };
     Ok((totals.into(), rows))
 }

@@ -1,14 +1,20 @@
 //! Rows of the ledger whose cost is not known: where money is limited, they cost what their model costs now.
 
+use std::fmt;
+
 use playhouse_protocol::ledger::RowQuery;
 use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{ModelRef, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 
+use super::price_hint;
 use crate::directory::Directory;
 
 /// How many rows are read at once.
 pub(super) const PAGE: usize = 1_000;
+
+/// The most rows that are priced anew.
+const MOST: usize = 100_000;
 
 /// What is needed of a row to say what it costs.
 #[derive(Debug)]
@@ -19,10 +25,18 @@ pub(crate) struct Unpriced {
     started: Timestamp,
 }
 
-/// The rows that are asked for and have no cost; those that were archived are not among them.
-pub(crate) fn unpriced(ledger: &dyn Ledger, mut query: RowQuery) -> Result<Vec<Unpriced>, StoreError> {
+/// The rows that are asked for and have no cost, of which there are `count`. `None` where not all of them are found, since some
+/// were archived, or where they are too many.
+pub(crate) fn unpriced(
+    ledger: &dyn Ledger,
+    mut query: RowQuery,
+    count: u64,
+) -> Result<Option<Vec<Unpriced>>, StoreError> {
     query.limit = PAGE;
     let mut found = Vec::new();
+    if count > MOST as u64 {
+        return Ok(None);
+    }
     loop {
         let page = ledger.rows(&query)?;
         let rows = page.rows.into_iter().filter(|row| row.cost.is_none());
@@ -34,7 +48,37 @@ pub(crate) fn unpriced(ledger: &dyn Ledger, mut query: RowQuery) -> Result<Vec<U
         }));
         match page.next {
             Some(next) => query.after = Some(next),
-            None => return Ok(found),
+            None => return Ok(Some(found).filter(|found| found.len() as u64 >= count)),
+        }
+    }
+}
+
+/// Why it is not known what rows cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UnknownCost {
+    /// This model still has no price.
+    Unpriced(ModelRef),
+    /// The rows cannot be read any more, or are too many.
+    Archived,
+}
+
+impl UnknownCost {
+    /// What the operator can do.
+    pub(crate) fn hint(&self) -> String {
+        match self {
+            Self::Unpriced(model) => price_hint(model),
+            Self::Archived => {
+                "rows without a cost were archived, or are more than 100000: price models before they are used".to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for UnknownCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unpriced(model) => write!(f, "{model} was used and has no price"),
+            Self::Archived => f.write_str("models without a price were used"),
         }
     }
 }
@@ -42,11 +86,15 @@ pub(crate) fn unpriced(ledger: &dyn Ledger, mut query: RowQuery) -> Result<Vec<U
 /// What these rows cost at the prices that hold now.
 ///
 /// # Errors
-/// The first model that still has no price.
-pub(crate) fn at_current_prices(rows: &[Unpriced], directory: &dyn Directory) -> Result<Cost, ModelRef> {
-    rows.iter().try_fold(Cost::ZERO, |mut sum, row| {
+/// That is not known.
+pub(crate) fn at_current_prices(
+    rows: Option<&[Unpriced]>,
+    directory: &dyn Directory,
+) -> Result<Cost, UnknownCost> {
+    rows.ok_or(UnknownCost::Archived)?.iter().try_fold(Cost::ZERO, |mut sum, row| {
         let prices = directory.prices(&row.model).beginning(row.started);
-        sum += prices.rate(&row.tokens, &row.served).cost.ok_or_else(|| row.model.clone())?;
+        let cost = prices.rate(&row.tokens, &row.served).cost;
+        sum += cost.ok_or_else(|| UnknownCost::Unpriced(row.model.clone()))?;
         Ok(sum)
     })
 }

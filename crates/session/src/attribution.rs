@@ -26,9 +26,9 @@ impl Attributions {
         self.0.push_back((turn, said));
     }
 
-    /// What the prompt of this turn said, or else that of the last one.
+    /// What the prompt of this turn said; nothing of one that is not remembered.
     fn of(&self, turn: MessageId) -> Option<&Attribution> {
-        let found = self.0.iter().rev().find(|(begun, _)| *begun == turn).or(self.0.back());
+        let found = self.0.iter().rev().find(|(begun, _)| *begun == turn);
         found.and_then(|(_, said)| said.as_deref())
     }
 }

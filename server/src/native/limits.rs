@@ -16,7 +16,8 @@ use crate::problem::Problem;
 
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct LimitList {
-    /// Each limit that holds for the caller. Budgets of each turn and of each session tell their maximum only.
+    /// Each limit that holds for the caller. Budgets of each turn and of each session tell their maximum
+    /// only; so do all for a key with directories of its own.
     limits: Vec<Limit>,
 }
 
@@ -38,5 +39,9 @@ pub(crate) const LIST: Operation = Operation {
 pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Result<Json<LimitList>, Problem> {
     let mut limits = app.limits_of(&principal).await?;
     limits.extend(app.engine().budgets(&principal.tenant).await?);
+    // What all of the tenant uses would tell of what lies outside of the key's directories.
+    if principal.roots.is_some() {
+        limits.iter_mut().for_each(|limit| (limit.used, limit.left) = (None, None));
+    }
     Ok(Json(LimitList { limits }))
 }

@@ -8,7 +8,7 @@ use playhouse_protocol::{CommandError, Cost, Day, Limit, Timestamp};
 
 use crate::api::engine::Engine;
 use crate::base::now;
-use crate::budget::{Limits, at_current_prices, price_hint, spent_of_tenant, unpriced};
+use crate::budget::{Limits, at_current_prices, spent_of_tenant, unpriced};
 
 impl Engine {
     /// What a tenant spent on this day (UTC) up to now, and the time that is now. A row without a cost counts with what its
@@ -29,15 +29,15 @@ impl Engine {
             to: Some(day.next().start()),
             ..RowQuery::default()
         };
-        let rows = self.ledger(move |ledger| unpriced(ledger, query)).await?;
-        let cost = match at_current_prices(&rows, &*self.shared.directory) {
+        let rows = self.ledger(move |ledger| unpriced(ledger, query, totals.unpriced)).await?;
+        let cost = match at_current_prices(rows.as_deref(), &*self.shared.directory) {
             Ok(more) => {
                 let mut cost = totals.cost;
                 cost += more;
                 Some(cost)
             }
-            Err(model) => {
-                tracing::warn!(tenant, %model, hint = price_hint(&model), "what was spent today is not known");
+            Err(unknown) => {
+                tracing::warn!(tenant, hint = unknown.hint(), "what was spent today is not known");
                 None
             }
         };
@@ -61,8 +61,9 @@ impl Engine {
         let (of_whom, from, money) = (tenant.to_owned(), budget.per.start(day), budget.limits.cost.is_some());
         let read = self.ledger(move |ledger| spent_of_tenant(ledger, of_whom, from, money)).await?;
         let (mut spent, rows) = read;
-        let unknown =
-            at_current_prices(&rows, &*self.shared.directory).map(|cost| spent.cost += cost).is_err();
+        let unknown = at_current_prices(rows.as_deref(), &*self.shared.directory)
+            .map(|cost| spent.cost += cost)
+            .is_err();
         // What is followed is never behind the ledger, but for rows that are on their way.
         let spent = purses.spent(tenant).map_or(spent, |followed| followed.max(spent));
         listed.extend(of(LimitScope::Tenant, budget.limits).map(|limit| {

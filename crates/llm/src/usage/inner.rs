@@ -39,7 +39,7 @@ pub(super) fn split(
     let text =
         |call: &Map<String, Value>, name: &str| call.get(name).and_then(Value::as_str).map(str::to_owned);
     let calls = raw.get(CALLS).and_then(Value::as_array).into_iter().flatten();
-    let (mut own, mut others) = (Vec::new(), Vec::new());
+    let (mut own, mut calls_of_others) = (Vec::new(), Vec::new());
     // What is not read may be anything.
     let mut agrees = calls.clone().count() <= MOST;
     let mut fallback = None;
@@ -50,7 +50,7 @@ pub(super) fn split(
         match model.filter(|model| Some(model.as_str()) != answered_by) {
             _ if kind == FALLBACK => fallback = text(call, "model").or(fallback),
             Some(model) if kind != ANSWER => {
-                others.push(InnerUsage { model, tokens: reading.tokens(), answers: false });
+                calls_of_others.push(InnerUsage { model, tokens: reading.tokens(), answers: false });
             }
             _ => own.push((kind, reading.tokens())),
         }
@@ -59,14 +59,18 @@ pub(super) fn split(
     match fallback {
         Some(model) => {
             let inner = InnerUsage { model, tokens: whole, answers: true };
-            others.insert(0, inner);
-            Split { own: sum(&own), inner: others, agrees }
+            calls_of_others.insert(0, inner);
+            Split { own: sum(&own), inner: calls_of_others, agrees }
         }
         None => {
             let all = sum(&own);
             own.retain(|(kind, _)| kind != ANSWER);
-            let beside = if all == whole { Tokens::default() } else { sum(&own) };
-            Split { own: whole + beside, inner: others, agrees }
+            let others = sum(&own);
+            // Output may have grown since the calls were listed.
+            let answer = all.all_input().saturating_sub(others.all_input());
+            let is_sum = answer != whole.all_input() && all.all_input() == whole.all_input();
+            let beside = if is_sum { Tokens::default() } else { others };
+            Split { own: whole + beside, inner: calls_of_others, agrees }
         }
     }
 }

@@ -237,7 +237,7 @@ fn take<T>(known: &mut Option<(Side, T)>, later: Option<(Side, T)>) -> bool {
 }
 
 /// Puts the figures of `more` over those of `figures`, but for what is null. A list of calls inside of the answer is replaced
-/// only by one that has as many; whether there was none that has fewer.
+/// only by one that has no fewer, and no less in sum; whether all lists were such ones.
 fn merge(figures: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
     let mut is_whole = true;
     for (name, value) in more {
@@ -245,7 +245,7 @@ fn merge(figures: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
             (_, Value::Null) => {}
             (Some(Value::Object(figures)), Value::Object(more)) => is_whole &= merge(figures, more),
             (Some(Value::Array(calls)), Value::Array(more))
-                if name == inner::CALLS && more.len() < calls.len() =>
+                if name == inner::CALLS && (more.len() < calls.len() || sum(more) < sum(calls)) =>
             {
                 is_whole = false;
             }
@@ -256,6 +256,16 @@ fn merge(figures: &mut Map<String, Value>, more: &Map<String, Value>) -> bool {
         }
     }
     is_whole
+}
+
+/// The sum of all numbers in these values.
+fn sum(values: &[Value]) -> u64 {
+    let of = |value: &Value| match value {
+        Value::Object(members) => sum(&members.values().cloned().collect::<Vec<_>>()),
+        Value::Array(items) => sum(items),
+        value => read::count(value).unwrap_or(0),
+    };
+    values.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// The fields of a usage object that are named as counts of tokens and that nobody reads: names with `/` between them.

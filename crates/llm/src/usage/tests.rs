@@ -365,9 +365,21 @@ fn a_later_report_drops_no_call() {
         {"type": "message", "input_tokens": 20, "output_tokens": 5}]});
     let own = reported(UsageConvention::Anthropic, std::slice::from_ref(&calls)).unwrap();
     let fewer = json!({"input_tokens": 20, "output_tokens": 5, "iterations": []});
-    let kept = reported(UsageConvention::Anthropic, &[calls, fewer]).unwrap();
+    let kept = reported(UsageConvention::Anthropic, &[calls.clone(), fewer]).unwrap();
     assert_eq!((kept.tokens, kept.inner), (own.tokens, own.inner));
     assert_eq!((own.quality, kept.quality), (Quality::Reported, Quality::Unreconciled));
+    // Nor does one whose calls used nothing.
+    let zeros = json!({"input_tokens": 20, "output_tokens": 5, "iterations": [
+        {"type": "compaction", "input_tokens": 0, "output_tokens": 0},
+        {"type": "message", "input_tokens": 20, "output_tokens": 5}]});
+    let kept = reported(UsageConvention::Anthropic, &[calls, zeros]).unwrap();
+    assert_eq!((kept.tokens, kept.quality), (own.tokens, Quality::Unreconciled));
+    // Calls that add up to the whole stay in it when the output grows.
+    let sum = json!({"input_tokens": 920, "output_tokens": 35, "iterations": [
+        {"type": "compaction", "input_tokens": 900, "output_tokens": 30},
+        {"type": "message", "input_tokens": 20, "output_tokens": 5}]});
+    let grown = read(UsageConvention::Anthropic, &[sum, json!({"output_tokens": 40})]);
+    assert_eq!(grown, (Tokens { input: 920, output: 40, ..NONE }, Quality::Reported));
 }
 
 #[test]
