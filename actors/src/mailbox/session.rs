@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::question::{Question, QuestionAnswer};
-use playhouse_protocol::{CallAnswer, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq};
+use playhouse_protocol::{
+    CallAnswer, ChangeSet, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq,
+};
 use playhouse_session::{AttemptReport, CallReport, Deadline, PreparedCall, SystemMade, Ticket};
 use playhouse_store::StoreError;
 use ractor::RpcReplyPort;
@@ -45,6 +47,8 @@ pub(crate) enum SessionMessage {
     Give(PartId, CallAnswer),
     /// From a call actor: how the call ended.
     Call(PartId, Box<CallReport>),
+    /// From beside the session: what a call wrote that was cut off; `None` if nothing.
+    Wrote(PartId, Option<Box<ChangeSet>>),
     /// A time limit passed.
     Deadline(Deadline),
     /// From a timer: what was gathered has waited long enough for what follows it.
@@ -130,6 +134,7 @@ impl SessionMessage {
             Self::Offer(..) => "offer",
             Self::Give(..) => "give",
             Self::Call(..) => "call",
+            Self::Wrote(..) => "wrote",
             Self::Deadline(_) => "deadline",
             Self::Write => "write",
             Self::Granted(..) => "granted",

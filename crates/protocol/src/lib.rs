@@ -7,6 +7,7 @@
 //! - [`event`]: what a subscriber reads: records that became durable, and provisional pieces of a step under way.
 //! - [`command`]: what can be asked of a session, and what it answers.
 //! - [`capability`]: what a model can do, as far as requests depend on it.
+//! - [`changes`]: what calls changed in files.
 //! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
 //! - [`delegate`]: work that one session hands over to another.
 //! - [`question`]: questions for people, and the things to do of a session.
@@ -31,6 +32,7 @@
 //! ```
 
 pub mod capability;
+pub mod changes;
 pub mod chat;
 pub mod command;
 pub mod consent;
@@ -59,6 +61,7 @@ pub mod upkeep;
 pub mod usage;
 pub mod walls;
 
+pub use changes::{ChangeSet, ChangedFile, FileBefore, FileContent, FileImage, WorkspaceChanged};
 pub use command::{
     Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,
     ShellCommand, TemplateCommand, WhenBusy,

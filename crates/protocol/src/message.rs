@@ -14,7 +14,7 @@ use crate::tool::ToolOrigin;
 use crate::usage::{Cost, Tokens};
 
 /// Content outside the log, named by its hash.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct BlobRef {
     /// SHA-256 of the content, 64 hex digits.
     pub hash: String,

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::changes::{FileBefore, WorkspaceChanged};
 use crate::chat::ToolSpec;
 use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
@@ -149,6 +150,10 @@ pub enum Record {
     /// between the two, the call runs again, and the last artifact of a call counts.
     #[serde(rename = "artifact.captured")]
     ArtifactCaptured(ArtifactCaptured),
+    /// A call changed files of the workspace. Stands directly before the result of the call; alone for one that was killed or
+    /// that goes on in the background.
+    #[serde(rename = "workspace.changed")]
+    WorkspaceChanged(WorkspaceChanged),
     /// A call is about to run.
     #[serde(rename = "call.intended")]
     CallIntended(CallIntended),
@@ -231,6 +236,7 @@ impl Record {
             Self::QuestionSettled { .. } => "question.settled",
             Self::TodosChanged { .. } => "todos.changed",
             Self::ArtifactCaptured(_) => "artifact.captured",
+            Self::WorkspaceChanged(_) => "workspace.changed",
             Self::CallIntended(_) => "call.intended",
             Self::CallOffered(_) => "call.offered",
             Self::CallAnswered { .. } => "call.answered",
@@ -459,6 +465,12 @@ pub struct CallIntended {
     /// To whom it hands work over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Delegate>,
+    /// The files that it is about to change, where its tool knows them. Their content is durable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<FileBefore>,
+    /// Whether all that it changes will be known, although its tool does not say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tracked: bool,
 }
 
 /// See [`Record::ContextCleared`].

@@ -238,6 +238,7 @@ impl SessionSummary {
             | Record::QuestionSettled { .. }
             | Record::TodosChanged { .. }
             | Record::ArtifactCaptured(_)
+            | Record::WorkspaceChanged(_)
             | Record::CallIntended(_)
             | Record::CallOffered(_)
             | Record::CallAnswered { .. }

@@ -1,6 +1,7 @@
 //! What goes into the turn machine, and what comes out of it.
 
 use playhouse_policy::{Verdict, Want};
+use playhouse_protocol::changes::{ChangeSet, FileBefore};
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
 use playhouse_protocol::delegate::{Delegation, HandedOver};
 use playhouse_protocol::error::ErrorInfo;
@@ -188,6 +189,10 @@ pub struct PreparedCall {
     pub walls: Option<WallsInForce>,
     /// The work that it hands over to another session.
     pub delegation: Option<Delegation>,
+    /// The files that it is about to change, as they are.
+    pub before: Vec<FileBefore>,
+    /// Whether all that it changes will be known, although its tool does not say it.
+    pub tracked: bool,
 }
 
 /// How a call ended.
@@ -207,6 +212,8 @@ pub struct CallReport {
     pub todos: Option<Vec<Todo>>,
     /// What it captured.
     pub artifact: Option<Box<ArtifactCaptured>>,
+    /// What it changed in files.
+    pub changed: Option<Box<ChangeSet>>,
 }
 
 impl CallReport {
@@ -220,6 +227,7 @@ impl CallReport {
             attachments: Vec::new(),
             todos: None,
             artifact: None,
+            changed: None,
         }
     }
 }
@@ -300,6 +308,8 @@ pub enum Input {
     Offer(PartId, u64),
     /// A call ended.
     Call(PartId, CallReport),
+    /// A call changed files after it was given its result: it was killed, or goes on in the background.
+    Changed(PartId, ChangeSet),
     /// A deadline passed.
     Deadline(Deadline),
 }

@@ -1,6 +1,7 @@
 //! The hash of a file's content.
 
 use std::fmt;
+use std::io::Read;
 
 use sha2::{Digest, Sha256};
 
@@ -18,9 +19,21 @@ pub fn hash(content: &[u8]) -> ContentHash {
     ContentHash(Sha256::digest(content).into())
 }
 
-impl ContentHash {
-    pub(crate) const fn from_digest(digest: [u8; 32]) -> Self {
-        Self(digest)
+/// The hash of what is left to read of `file`, and the number of its bytes.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn hash_of(file: &mut impl Read) -> std::io::Result<(ContentHash, u64)> {
+    let (mut hasher, mut size) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok((ContentHash(hasher.finalize().into()), size)),
+            count => {
+                hasher.update(&buffer[..count]);
+                size += count as u64;
+            }
+        }
     }
 }
 

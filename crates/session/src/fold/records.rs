@@ -15,7 +15,9 @@ use playhouse_protocol::record::{
     PromptAdmitted, StepFinished, StepPart, SystemSettled, ToolsSettled,
 };
 use playhouse_protocol::usage::{Quality, Tokens, Totals};
-use playhouse_protocol::{CallAnswer, Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
+use playhouse_protocol::{
+    CallAnswer, Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp, WorkspaceChanged,
+};
 
 use super::size::{answer_bytes, user_bytes};
 use super::{
@@ -62,6 +64,10 @@ impl Session {
                 Ok(())
             }
             Record::ArtifactCaptured(artifact) => self.artifact_captured(artifact),
+            Record::WorkspaceChanged(changed) => {
+                self.workspace_changed(changed);
+                Ok(())
+            }
             Record::CallIntended(intended) => self.call_intended(intended, entry.at),
             Record::CallSettled { call, result } => self.call_settled(*call, result.clone()),
             Record::ContextCleared(cleared) => {
@@ -414,6 +420,7 @@ impl Session {
                         consent: None,
                         question: None,
                         delegate: None,
+                        before: Vec::new(),
                         offer: None,
                     });
                     let mut part = proposed.swap_remove(place);
@@ -538,13 +545,14 @@ impl Session {
             CallPhase::Settled => return Err(format!("call {call} has its result already")),
         }
         open.phase = CallPhase::Settled;
+        open.before = Vec::new();
         let begun = open.delegate.filter(|_| result.outcome == CallOutcome::Done);
         if let (Some(delegate), None) = (open.delegate, begun) {
             // Whatever came of it, nobody is told of it any more.
             self.background.retain(|other| *other != delegate);
         }
         self.conversation_bytes += self.context.result_bytes(call, &result);
-        if self.tally.add(&result)
+        if self.tally.add(call, &result)
             && let Some(turn) = &mut self.turn
         {
             turn.changed = true;
@@ -559,6 +567,16 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// The files themselves stay in the log, for those who take changes back.
+    fn workspace_changed(&mut self, changed: &WorkspaceChanged) {
+        let workspace = &self.summary.workspace;
+        if self.tally.add_set(changed.call, &changed.set, workspace)
+            && let Some(turn) = &mut self.turn
+        {
+            turn.changed = true;
+        }
     }
 
     /// It is in the log, for those who ask for it: nothing of a session depends on it.
@@ -578,6 +596,7 @@ impl Session {
         }
         call.phase = CallPhase::Intended { effect: intended.effect, recovery: intended.recovery };
         call.delegate = intended.delegate;
+        call.before.clone_from(&intended.before);
         if let Some(delegate) = intended.delegate.filter(|delegate| delegate.report.is_some())
             && !self.background.contains(&delegate)
         {

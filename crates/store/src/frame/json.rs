@@ -10,7 +10,7 @@ use super::FrameError;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 26] = [
+const KINDS: [(&str, u16); 27] = [
     ("session.created", 1),
     ("session.changed", 1),
     ("session.forked", 1),
@@ -28,6 +28,7 @@ const KINDS: [(&str, u16); 26] = [
     ("question.settled", 1),
     ("todos.changed", 1),
     ("artifact.captured", 1),
+    ("workspace.changed", 1),
     ("call.intended", 1),
     ("call.offered", 1),
     ("call.answered", 1),

@@ -74,6 +74,7 @@ impl Live {
             }
             Record::ContextCleared(_)
             | Record::ArtifactCaptured(_)
+            | Record::WorkspaceChanged(_)
             | Record::CallOffered(_)
             | Record::CallAnswered { .. } => {}
             Record::ContextCompacted(compacted) => {
