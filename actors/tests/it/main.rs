@@ -7,6 +7,7 @@ mod allowlist;
 mod asking;
 mod attachments;
 mod budgets;
+mod changes;
 mod consents;
 mod crashes;
 mod descendants;

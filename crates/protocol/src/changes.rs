@@ -9,6 +9,7 @@ use crate::message::BlobRef;
 /// Where the content of a file is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "in", rename_all = "snake_case")]
+#[schemars(inline)]
 pub enum FileContent {
     /// In the blob store of the tenant.
     Blob(BlobRef),
@@ -136,6 +137,7 @@ pub enum Coverage {
 
 /// What one call changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct ChangeSet {
     /// The files, each once, by path.
     pub changes: Vec<ChangedFile>,
@@ -156,6 +158,19 @@ impl ChangeSet {
     pub fn is_nothing(&self) -> bool {
         self.changes.is_empty() && self.coverage == Coverage::Full
     }
+}
+
+/// A file that a call changed, as its part of a message tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TouchedFile {
+    /// The absolute path.
+    pub path: String,
+    /// How it changed.
+    pub kind: ChangeKind,
+    /// Lines that were added.
+    pub additions: u64,
+    /// Lines that were removed.
+    pub deletions: u64,
 }
 
 /// See [`Record::WorkspaceChanged`](crate::Record::WorkspaceChanged).

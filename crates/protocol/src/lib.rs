@@ -61,7 +61,9 @@ pub mod upkeep;
 pub mod usage;
 pub mod walls;
 
-pub use changes::{ChangeSet, ChangedFile, FileBefore, FileContent, FileImage, WorkspaceChanged};
+pub use changes::{
+    ChangeSet, ChangedFile, FileBefore, FileContent, FileImage, TouchedFile, WorkspaceChanged,
+};
 pub use command::{
     Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,
     ShellCommand, TemplateCommand, WhenBusy,

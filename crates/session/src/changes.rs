@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use playhouse_protocol::changes::ChangeSet;
-use playhouse_protocol::message::{CallOutcome, CallResult, CallState, Changed, Message, Part};
+use playhouse_protocol::changes::{ChangeKind, TouchedFile};
+use playhouse_protocol::message::{CallOutcome, CallPart, CallResult, CallState, Changed, Message, Part};
 use playhouse_protocol::{MessageId, PartId};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -70,7 +70,7 @@ pub(crate) fn paths(result: &CallResult) -> impl Iterator<Item = &str> {
 }
 
 /// The absolute path that a change set of a session in `workspace` names.
-fn whole_path(workspace: &str, path: &str) -> String {
+pub(crate) fn whole_path(workspace: &str, path: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()
     } else {
@@ -101,13 +101,12 @@ impl Tally {
         any
     }
 
-    /// Adds what a call of a session in `workspace` changed. Whether it is a change.
-    pub(crate) fn add_set(&mut self, call: PartId, set: &ChangeSet, workspace: &str) -> bool {
+    /// Adds what a call changed.
+    pub(crate) fn add_set(&mut self, call: PartId, files: &[TouchedFile]) {
         self.told = Some(call);
-        for file in &set.changes {
-            self.add_file(&whole_path(workspace, &file.path), file.additions, file.deletions);
+        for file in files {
+            self.add_file(&file.path, file.additions, file.deletions);
         }
-        !set.changes.is_empty()
     }
 
     fn add_file(&mut self, path: &str, additions: u64, deletions: u64) {
@@ -152,19 +151,35 @@ impl Changes {
                 continue;
             }
             for part in &message.parts {
-                if let Part::Call(call) = part
-                    && let CallState::Settled(result) = &call.state
-                {
-                    changes.add(result);
+                if let Part::Call(call) = part {
+                    changes.add(call);
                 }
             }
         }
         changes
     }
 
-    /// Adds what a result tells.
-    pub fn add(&mut self, result: &CallResult) {
-        told(result).for_each(|told| self.add_file(&told));
+    /// Adds what a call changed: what is known of that, else what its result tells. The patch is that of the result.
+    pub fn add(&mut self, call: &CallPart) {
+        let CallState::Settled(result) = &call.state else { return };
+        let Some(files) = &call.changed else {
+            told(result).for_each(|told| self.add_file(&told));
+            return;
+        };
+        for file in files {
+            let patch = told(result).find(|told| told.path == file.path).map_or("", |told| told.patch);
+            self.add_file(&Told {
+                path: &file.path,
+                status: match file.kind {
+                    ChangeKind::Added => "added",
+                    ChangeKind::Modified => "modified",
+                    ChangeKind::Deleted => "deleted",
+                },
+                additions: file.additions,
+                deletions: file.deletions,
+                patch,
+            });
+        }
     }
 
     /// Whether nothing was changed.

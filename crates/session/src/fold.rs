@@ -27,6 +27,7 @@ use crate::changes::Tally;
 use crate::context::{Context, Shown};
 
 mod asides;
+mod changed;
 mod pages;
 mod records;
 mod size;

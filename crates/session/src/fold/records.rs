@@ -15,9 +15,7 @@ use playhouse_protocol::record::{
     PromptAdmitted, StepFinished, StepPart, SystemSettled, ToolsSettled,
 };
 use playhouse_protocol::usage::{Quality, Tokens, Totals};
-use playhouse_protocol::{
-    CallAnswer, Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp, WorkspaceChanged,
-};
+use playhouse_protocol::{CallAnswer, Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
 
 use super::size::{answer_bytes, user_bytes};
 use super::{
@@ -348,6 +346,7 @@ impl Session {
             source: proposed.source,
             opaque: None,
             state: CallState::Pending,
+            changed: None,
         }));
         Ok(())
     }
@@ -545,17 +544,16 @@ impl Session {
             CallPhase::Settled => return Err(format!("call {call} has its result already")),
         }
         open.phase = CallPhase::Settled;
-        open.before = Vec::new();
+        let before = std::mem::take(&mut open.before);
         let begun = open.delegate.filter(|_| result.outcome == CallOutcome::Done);
         if let (Some(delegate), None) = (open.delegate, begun) {
             // Whatever came of it, nobody is told of it any more.
             self.background.retain(|other| *other != delegate);
         }
         self.conversation_bytes += self.context.result_bytes(call, &result);
-        if self.tally.add(call, &result)
-            && let Some(turn) = &mut self.turn
-        {
-            turn.changed = true;
+        let names_none = self.names_no_change(call, &before);
+        if !names_none && self.tally.add(call, &result) {
+            self.turn.iter_mut().for_each(|turn| turn.changed = true);
         }
         let is_done = result.outcome == CallOutcome::Done;
         let part = self.call_part(call)?;
@@ -567,16 +565,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// The files themselves stay in the log, for those who take changes back.
-    fn workspace_changed(&mut self, changed: &WorkspaceChanged) {
-        let workspace = &self.summary.workspace;
-        if self.tally.add_set(changed.call, &changed.set, workspace)
-            && let Some(turn) = &mut self.turn
-        {
-            turn.changed = true;
-        }
     }
 
     /// It is in the log, for those who ask for it: nothing of a session depends on it.

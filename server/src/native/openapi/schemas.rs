@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use playhouse_protocol::changes::{
+    ChangeKind, ChangeSource, ChangedFile, Coverage, FileImage, TouchedFile, WorkspaceChanged,
+};
 use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::message::{CallInput, Changed};
 use playhouse_protocol::output::WantedOutput;
@@ -80,6 +83,13 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Webhook", Request, SchemaGenerator::subschema_for::<WebhookBody>),
     ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
     ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
+    ("FileImage", Answer, SchemaGenerator::subschema_for::<FileImage>),
+    ("ChangeKind", Answer, SchemaGenerator::subschema_for::<ChangeKind>),
+    ("ChangedFile", Answer, SchemaGenerator::subschema_for::<ChangedFile>),
+    ("ChangeSource", Answer, SchemaGenerator::subschema_for::<ChangeSource>),
+    ("Coverage", Answer, SchemaGenerator::subschema_for::<Coverage>),
+    ("WorkspaceChanged", Answer, SchemaGenerator::subschema_for::<WorkspaceChanged>),
+    ("TouchedFile", Answer, SchemaGenerator::subschema_for::<TouchedFile>),
     ("CallOffered", Answer, SchemaGenerator::subschema_for::<CallOffered>),
     ("CallInput", Answer, SchemaGenerator::subschema_for::<CallInput>),
     ("CallAnswer", Answer, SchemaGenerator::subschema_for::<CallAnswer>),

@@ -121,10 +121,10 @@ impl Live {
                 out.push(WireEvent::TodoUpdated { session: self.id(), todos: todos.clone() });
             }
             Record::CallIntended(intended) => self.tell_call(intended.call, at, out),
-            Record::CallSettled { call, result } => {
-                self.changes.add(result);
-                if let Some(turn) = self.turns.back_mut() {
-                    turn.changes.add(result);
+            Record::CallSettled { call, .. } => {
+                if let Some(part) = self.session.call(*call) {
+                    self.changes.add(part);
+                    self.turns.iter_mut().next_back().into_iter().for_each(|turn| turn.changes.add(part));
                 }
                 self.outputs.remove(call);
                 self.tell_call(*call, at, out);
@@ -203,6 +203,9 @@ impl Live {
         if let Some(part) = message::step_finish(self.scene(), answer) {
             out.push(self.part_updated(part, at.as_millis()));
             self.tell_answer(false, out);
+        }
+        if let Some(part) = message::patch(self.scene(), answer) {
+            out.push(self.part_updated(part, at.as_millis()));
         }
         self.tell_answer(true, out);
     }
