@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("protocol", &[]),
     ("tls", &[]),
     ("features", &[]),
@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("workspace", &["protocol", "policy", "sandbox"]),
     ("store", &["protocol"]),
     ("billing", &["protocol"]),
+    ("changes", &["protocol"]),
     ("exporters", &["protocol", "tls", "store", "billing"]),
     ("llm", &["protocol", "tls"]),
     ("tools", &["protocol", "tls", "policy", "prompts", "sandbox", "workspace"]),
@@ -29,7 +30,19 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("mock-llm", &["protocol"]),
     (
         "actors",
-        &["protocol", "policy", "session", "sandbox", "workspace", "store", "billing", "llm", "tools", "mcp"],
+        &[
+            "protocol",
+            "policy",
+            "session",
+            "changes",
+            "sandbox",
+            "workspace",
+            "store",
+            "billing",
+            "llm",
+            "tools",
+            "mcp",
+        ],
     ),
     ("server", &["protocol", "policy", "session", "store", "tools", "mcp-server", "actors"]),
     (
@@ -58,7 +71,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
 ];
 
 /// Packages that only compute: no file, no socket, no clock, no thread, no runtime.
-const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
+const PURE: [&str; 6] = ["protocol", "session", "policy", "catalogue", "billing", "changes"];
 
 /// Libraries that one package alone may name, outside of tests.
 const KEPT: [(&str, &str); 15] = [
@@ -256,6 +269,7 @@ fn the_pure_packages_touch_nothing() {
     for package in &pure {
         let allowed = [
             "base64",
+            "diffy",
             "serde",
             "serde_json",
             "rust_decimal",

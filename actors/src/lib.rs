@@ -35,6 +35,7 @@ mod metering;
 mod parked;
 #[doc(hidden)]
 pub mod parts;
+mod revert;
 mod rules;
 mod seen;
 mod session;

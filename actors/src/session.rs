@@ -56,6 +56,7 @@ mod live;
 mod outside;
 mod place;
 mod reports;
+mod revert;
 mod writes;
 
 use self::appends::Gathered;
@@ -141,6 +142,10 @@ pub(crate) struct SessionState {
     purse: Option<Arc<Purse>>,
     /// Its prompts of whose end another session is to be told.
     reports: Vec<(MessageId, Box<HandedOver>)>,
+    /// A revert is carried out.
+    reverting: bool,
+    /// What was asked meanwhile.
+    waits_for_revert: Vec<SessionMessage>,
     /// Calls that were cut off and of which it is not known what they wrote.
     writes_awaited: usize,
     /// What metrics and traces tell of it.
@@ -227,6 +232,8 @@ impl Actor for SessionActor {
             models,
             purse,
             reports,
+            reverting: false,
+            waits_for_revert: Vec::new(),
             writes_awaited: 0,
             following,
         }))
@@ -292,7 +299,10 @@ impl SessionState {
         let is_through = self.machine.session().is_idle() || self.machine.is_suspended();
         let nobody_works =
             self.step.is_none() && self.asides.is_empty() && self.calls.is_empty() && self.asking.is_empty();
-        let all_is_flushed = self.unpublished.is_empty() && self.gated.is_empty() && self.writes_awaited == 0;
+        let all_is_flushed = self.unpublished.is_empty()
+            && self.gated.is_empty()
+            && self.writes_awaited == 0
+            && !self.reverting;
         is_through && nobody_works && all_is_flushed && self.tickets.is_empty()
     }
 

@@ -74,7 +74,7 @@ pub(crate) struct Images {
 
 impl Images {
     /// The file, with its content stored unless it is among those that are. Blocks.
-    fn image(&self, state: &FileState, stored: &[ContentHash]) -> FileImage {
+    pub(crate) fn image(&self, state: &FileState, stored: &[ContentHash]) -> FileImage {
         let (sha, size) = (state.content.to_string(), state.size);
         let content = if stored.contains(&state.content) {
             FileContent::Blob(BlobRef { hash: sha, size })

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::conversation::Conversation;
 use crate::grants::GrantIds;
 use crate::measure::Leaving;
+use crate::revert::Reverted;
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
@@ -49,6 +50,8 @@ pub(crate) enum SessionMessage {
     Call(PartId, Box<CallReport>),
     /// From beside the session: what a call wrote that was cut off; `None` if nothing.
     Wrote(PartId, Option<Box<ChangeSet>>),
+    /// From beside the session: what came of a revert.
+    Reverted(Result<Box<Reverted>, CommandError>, ReplyPort),
     /// A time limit passed.
     Deadline(Deadline),
     /// From a timer: what was gathered has waited long enough for what follows it.
@@ -91,7 +94,7 @@ impl SessionMessage {
     pub(crate) fn works(&self, waits: bool) -> bool {
         match self {
             Self::Command(command, _) => match **command {
-                Command::Prompt(_) | Command::Shell(_) => true,
+                Command::Prompt(_) | Command::Shell(_) | Command::Revert(_) | Command::Unrevert(_) => true,
                 Command::Answer { .. }
                 | Command::AnswerQuestion { .. }
                 | Command::AnswerCall { .. }
@@ -112,7 +115,8 @@ impl SessionMessage {
             | Self::Abort(port)
             | Self::AbortTurn(_, port)
             | Self::Delete(port)
-            | Self::Place(port) => Some(port),
+            | Self::Place(port)
+            | Self::Reverted(_, port) => Some(port),
             _ => None,
         }
     }
@@ -135,6 +139,7 @@ impl SessionMessage {
             Self::Give(..) => "give",
             Self::Call(..) => "call",
             Self::Wrote(..) => "wrote",
+            Self::Reverted(..) => "reverted",
             Self::Deadline(_) => "deadline",
             Self::Write => "write",
             Self::Granted(..) => "granted",

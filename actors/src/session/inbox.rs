@@ -25,6 +25,10 @@ impl SessionState {
             self.look_again(myself, message);
             return Ok(());
         }
+        if self.waits_for_revert(&message) {
+            self.waits_for_revert.push(message);
+            return Ok(());
+        }
         let input = match message {
             SessionMessage::Command(command, port) => match self.command(myself, *command, port) {
                 Some(input) => input,
@@ -106,6 +110,10 @@ impl SessionState {
                     None => return Ok(()),
                 }
             }
+            SessionMessage::Reverted(reverted, port) => match self.reverted(myself, reverted, port) {
+                Some(input) => input,
+                None => return Ok(()),
+            },
             SessionMessage::Deadline(deadline) => Input::Deadline(deadline),
             SessionMessage::Write => {
                 self.write(myself);

@@ -9,7 +9,6 @@ use crate::message::BlobRef;
 /// Where the content of a file is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "in", rename_all = "snake_case")]
-#[schemars(inline)]
 pub enum FileContent {
     /// In the blob store of the tenant.
     Blob(BlobRef),
@@ -44,7 +43,6 @@ impl FileContent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileImage {
     /// The content.
-    #[serde(flatten)]
     pub content: FileContent,
     /// Type and permission bits, as in `st_mode`.
     pub mode: u32,
@@ -106,6 +104,14 @@ pub struct ChangedFile {
     /// A command of another session ran at the same time: nobody can tell whose change it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
+}
+
+impl ChangedFile {
+    /// A change of the file at `path`, of which no lines were counted.
+    pub fn new(path: impl Into<String>, before: Option<FileImage>, after: Option<FileImage>) -> Self {
+        let kind = ChangeKind::of(before.is_some(), after.is_some());
+        Self { path: path.into(), kind, before, after, additions: 0, deletions: 0, ambiguous: false }
+    }
 }
 
 /// Who saw a change.
@@ -173,7 +179,7 @@ pub struct TouchedFile {
     pub deletions: u64,
 }
 
-/// See [`Record::WorkspaceChanged`](crate::Record::WorkspaceChanged).
+/// Files that a call of the session changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceChanged {
     /// The call.

@@ -14,6 +14,7 @@
 //! - [`usage`]: token counts, prices and costs.
 //! - [`ledger`]: rows of what was used, from which bills are made; [`day`]: the days that they are of.
 //! - [`operator`]: what the operator's commands ask of an engine that another process runs.
+//! - [`revert`]: taking changes of files back.
 //! - [`summary`]: the projection of a log that lists and totals are made from.
 //! - [`metric`]: the names of what is measured.
 //! - [`error`]: errors as data, for records, events and replies.
@@ -53,6 +54,7 @@ pub mod output;
 pub mod price;
 pub mod question;
 pub mod record;
+pub mod revert;
 pub mod summary;
 pub mod template;
 pub mod time;
@@ -81,6 +83,7 @@ pub use metric::Metric;
 pub use model::ModelRef;
 pub use offer::{CallAnswer, CallOffered};
 pub use record::{Entry, Record, Seq};
+pub use revert::{LeftFile, RevertPoint, RevertReport, RevertRequest, SessionReverted, UnrevertRequest};
 pub use summary::SessionSummary;
 pub use time::Timestamp;
 pub use usage::{Cost, PriceList, Prices, Tokens, Usage};

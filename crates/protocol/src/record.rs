@@ -28,6 +28,7 @@ use crate::model::ModelRef;
 use crate::offer::{CallAnswer, CallOffered};
 use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
+use crate::revert::SessionReverted;
 use crate::time::Timestamp;
 use crate::tool::ToolOrigin;
 use crate::usage::{Cost, Tokens, Totals};
@@ -189,6 +190,10 @@ pub enum Record {
     /// A model said in a few sentences what came of a turn that changed files.
     #[serde(rename = "turn.summarized")]
     TurnSummarized(TurnSummarized),
+    /// Changes of files were taken back, or what was taken back was done again. The messages stay until the next prompt is
+    /// admitted, which drops them.
+    #[serde(rename = "session.reverted")]
+    Reverted(SessionReverted),
     /// The session is gone: what follows is the removal of its log.
     #[serde(rename = "session.deleted")]
     Deleted {},
@@ -245,6 +250,7 @@ impl Record {
             Self::ContextCompacted(_) => "context.compacted",
             Self::TurnEnded(_) => "turn.ended",
             Self::TurnSummarized(_) => "turn.summarized",
+            Self::Reverted(_) => "session.reverted",
             Self::Deleted {} => "session.deleted",
         }
     }

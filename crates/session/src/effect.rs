@@ -15,6 +15,7 @@ use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
     ArtifactCaptured, Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
 };
+use playhouse_protocol::revert::{RevertReport, SessionReverted};
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{CallAnswer, CommandError, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy};
@@ -310,6 +311,8 @@ pub enum Input {
     Call(PartId, CallReport),
     /// A call changed files after it was given its result: it was killed, or goes on in the background.
     Changed(PartId, ChangeSet),
+    /// Changes of files were taken back, or done again, while nothing ran.
+    Reverted(Ticket, SessionReverted, Box<RevertReport>),
     /// A deadline passed.
     Deadline(Deadline),
 }

@@ -30,8 +30,10 @@ mod asides;
 mod changed;
 mod pages;
 mod records;
+mod reverts;
 mod size;
 
+pub use reverts::OpenRevert;
 pub(crate) use size::FILE_BYTES;
 
 /// So many requests that are settled are remembered with how: whoever answers one late is told.
@@ -99,6 +101,8 @@ pub struct Session {
     settled_rules: Vec<String>,
     /// What calls changed in files.
     pub(crate) tally: Tally,
+    /// What was taken back, the last at the end, until the next prompt drops it.
+    pub reverts: Vec<OpenRevert>,
     /// The session's list of things to do.
     pub todos: Vec<Todo>,
     /// The session's own rules.
@@ -403,6 +407,7 @@ impl Session {
             shown_tools: Vec::new(),
             settled_rules: Vec::new(),
             tally: Tally::default(),
+            reverts: Vec::new(),
             todos: Vec::new(),
             permissions: created.permissions.clone(),
             unattended: created.unattended,

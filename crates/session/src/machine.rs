@@ -260,6 +260,14 @@ impl Machine {
             Input::Prepared(call, prepared) => self.on_prepared(call, prepared, stamp),
             Input::Call(call, report) => self.on_call(call, report, stamp),
             Input::Changed(call, set) => self.on_changed(call, set, stamp),
+            Input::Reverted(ticket, reverted, report) => {
+                if self.refuse_deleted(ticket) {
+                    return Ok(());
+                }
+                self.append(Record::Reverted(reverted), stamp.now)?;
+                self.reply(ticket, Ok(Reply::Reverted(report)));
+                Ok(())
+            }
             Input::Deadline(Deadline::Retry { step }) => {
                 self.live.retrying.take_if(|retrying| *retrying == step);
                 self.on_summary_due(step);
@@ -427,6 +435,7 @@ fn wants_work(input: &Input) -> bool {
         | Input::Prepared(..)
         | Input::Call(..)
         | Input::Changed(..)
+        | Input::Reverted(..)
         | Input::Stop
         | Input::Deadline(_) => false,
     }

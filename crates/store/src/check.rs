@@ -284,6 +284,7 @@ fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
     let (before, changes) = match record {
         Record::CallIntended(intended) => (&intended.before[..], &[][..]),
         Record::WorkspaceChanged(changed) => (&[][..], &changed.set.changes[..]),
+        Record::Reverted(reverted) => (&[][..], &reverted.set.changes[..]),
         _ => (&[][..], &[][..]),
     };
     let images = changes.iter().flat_map(|file| [&file.before, &file.after]);

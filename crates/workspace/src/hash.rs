@@ -37,6 +37,26 @@ pub fn hash_of(file: &mut impl Read) -> std::io::Result<(ContentHash, u64)> {
     }
 }
 
+impl ContentHash {
+    /// The hash that is written so; `None` for what is none.
+    ///
+    /// ```
+    /// let hash = playhouse_workspace::hash(b"x");
+    /// assert_eq!(playhouse_workspace::ContentHash::parse(&hash.to_string()), Some(hash));
+    /// assert_eq!(playhouse_workspace::ContentHash::parse("é"), None);
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        let mut digest = [0; 32];
+        for (index, byte) in digest.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(index * 2..index * 2 + 2)?, 16).ok()?;
+        }
+        Some(Self(digest))
+    }
+}
+
 impl fmt::Display for ContentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -38,7 +38,7 @@ impl Session {
                 Ok(())
             }
             Record::Forked(forked) => self.forked(forked),
-            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry.at),
+            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry),
             Record::TurnStarted { turn } => self.turn_started(*turn),
             Record::AttemptStarted(started) if started.purpose.is_aside() => self.aside_started(started),
             Record::AttemptStarted(started) => self.attempt_started(started, entry.at),
@@ -81,6 +81,7 @@ impl Session {
                 self.turn_summarized(summarized);
                 Ok(())
             }
+            Record::Reverted(reverted) => self.reverted(reverted, entry.seq),
             Record::Deleted {} => match &self.turn {
                 Some(turn) => Err(format!("turn {} still runs", turn.id)),
                 None => Ok(()),
@@ -161,7 +162,9 @@ impl Session {
         Ok(())
     }
 
-    fn prompt_admitted(&mut self, prompt: &PromptAdmitted, at: Timestamp) -> Result<(), String> {
+    fn prompt_admitted(&mut self, prompt: &PromptAdmitted, entry: &Entry) -> Result<(), String> {
+        self.drop_reverted(entry.seq);
+        let at = entry.at;
         self.background.retain(|delegate| delegate.report != Some(prompt.message));
         if self.knows_prompt(prompt.message) {
             return Err(format!("prompt {} was admitted before", prompt.message));

@@ -5,7 +5,7 @@ use playhouse_protocol::changes::{
 };
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::record::{CallIntended, Effect, Recovery};
-use playhouse_protocol::{PartId, Record, WorkspaceChanged};
+use playhouse_protocol::{LeftFile, MessageId, PartId, Record, SessionReverted, WorkspaceChanged};
 
 use crate::samples::part;
 
@@ -50,6 +50,18 @@ pub(crate) fn changed(call: PartId) -> Record {
             source: ChangeSource::Shell,
             coverage: Coverage::Partial { reason: "crash".to_owned() },
         },
+    })
+}
+
+/// A revert with all that there may be in one.
+pub(crate) fn reverted(to: MessageId, call: PartId) -> Record {
+    let Record::WorkspaceChanged(WorkspaceChanged { set, .. }) = changed(call) else { unreachable!() };
+    Record::Reverted(SessionReverted {
+        to: Some(to),
+        call: Some(call),
+        redone: 0,
+        set,
+        left: vec![LeftFile::path("a", "it changed since"), LeftFile::call(call, "crash")],
     })
 }
 

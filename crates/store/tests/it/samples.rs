@@ -594,6 +594,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             attempt: attempt(20),
             text: "I fixed the test in `src/a.rs`.".to_owned(),
         }),
+        changes::reverted(message(3), part(11)),
         Record::Deleted {},
     ]
 }

@@ -320,6 +320,17 @@ impl Drop for Temporary<'_> {
     }
 }
 
+/// Gives the regular file at `resolved` these permission bits.
+///
+/// # Errors
+/// When there is no such file, or it belongs to somebody else, and when the place was replaced.
+pub fn set_mode(resolved: &Resolved, mode: u32) -> Result<(), DoorError> {
+    resolved.must_be_writable()?;
+    let file = super::open_read(resolved)?;
+    let changed = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777));
+    changed.map_err(|error| DoorError::from_errno(&resolved.shown, error))
+}
+
 /// Creates the directories above `resolved` that do not exist yet, and gives those that it made, the upper ones first.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use playhouse_protocol::changes::{
-    ChangeKind, ChangeSource, ChangedFile, Coverage, FileImage, TouchedFile, WorkspaceChanged,
+    ChangeKind, ChangeSource, ChangedFile, Coverage, FileContent, FileImage, TouchedFile, WorkspaceChanged,
 };
 use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::message::{CallInput, Changed};
@@ -83,6 +83,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Webhook", Request, SchemaGenerator::subschema_for::<WebhookBody>),
     ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
     ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
+    ("FileContent", Answer, SchemaGenerator::subschema_for::<FileContent>),
     ("FileImage", Answer, SchemaGenerator::subschema_for::<FileImage>),
     ("ChangeKind", Answer, SchemaGenerator::subschema_for::<ChangeKind>),
     ("ChangedFile", Answer, SchemaGenerator::subschema_for::<ChangedFile>),

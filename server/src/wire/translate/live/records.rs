@@ -75,6 +75,7 @@ impl Live {
             Record::ContextCleared(_)
             | Record::ArtifactCaptured(_)
             | Record::WorkspaceChanged(_)
+            | Record::Reverted(_)
             | Record::CallOffered(_)
             | Record::CallAnswered { .. } => {}
             Record::ContextCompacted(compacted) => {
