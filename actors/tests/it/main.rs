@@ -30,6 +30,7 @@ mod prompts;
 mod removal;
 mod repairs;
 mod resume;
+mod reverts;
 mod room;
 mod sleep;
 mod sources;

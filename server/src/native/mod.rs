@@ -16,6 +16,7 @@ pub(crate) mod mcp_server;
 pub(crate) mod messages;
 mod openapi;
 mod prompts;
+pub(crate) mod reverts;
 pub(crate) mod sessions;
 mod templates;
 mod usage;
@@ -60,6 +61,8 @@ operations! {
     post "/v1/sessions/{session}/abort" => prompts::abort;
     post "/v1/sessions/{session}/resume" => prompts::resume;
     post "/v1/sessions/{session}/compact" => prompts::compact;
+    post "/v1/sessions/{session}/revert" => reverts::revert;
+    post "/v1/sessions/{session}/unrevert" => reverts::unrevert;
     get "/v1/mcp-servers" => mcp::list;
     post "/v1/mcp-servers/{name}/connect" => mcp::connect;
     post "/v1/mcp-servers/{name}/disconnect" => mcp::disconnect;
