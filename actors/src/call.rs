@@ -6,7 +6,6 @@
 //! with the phase under way and keeps the call from then on.
 
 pub(crate) mod host;
-pub(crate) mod journal;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -28,9 +27,9 @@ use tracing::{Instrument as _, Span};
 
 use crate::base::{Child, begins, panic_text};
 use crate::call::host::SessionHost;
-use crate::call::journal::Images;
 use crate::context::EngineContext;
 use crate::events::ring::Ring;
+use crate::journal::Images;
 use crate::mailbox::SessionMessage;
 use crate::measure;
 

@@ -26,6 +26,7 @@ mod events;
 mod figures;
 mod grants;
 mod host_tools;
+mod journal;
 mod judge;
 mod limits;
 mod mailbox;

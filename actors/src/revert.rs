@@ -18,8 +18,8 @@ use playhouse_tools::changed::{FileState, lines, path_of};
 use playhouse_workspace::door::{self, DoorError, Expected, InPlace};
 use playhouse_workspace::{ContentHash, Resolved, Workspace};
 
-use crate::call::journal::Images;
 use crate::context::EngineContext;
+use crate::journal::Images;
 use crate::judge::Judge;
 
 pub(crate) use history::{History, Wanted};

@@ -18,9 +18,9 @@ use playhouse_tools::storage::SessionStorage;
 use playhouse_workspace::{FileTracker, Workspace, door};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
-use crate::call::journal::Images;
 use crate::context::EngineContext;
 use crate::directory::{Directory, Ground};
+use crate::journal::Images;
 use crate::judge::Judge;
 use crate::seen::Kept;
 use crate::storage::for_looking;

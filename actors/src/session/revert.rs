@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_protocol::revert::{RevertPoint, RevertRequest, UnrevertRequest};
+use playhouse_protocol::revert::{RevertPoint, RevertRequest, RevertTarget, UnrevertRequest};
 use playhouse_protocol::{Command, CommandError, Reply};
 use playhouse_session::{Input, Session};
 use ractor::ActorRef;
@@ -171,7 +171,7 @@ fn range(session: &Session, request: &RevertRequest) -> Result<Range, CommandErr
     let point = match (&request.to, again) {
         (Some(to), _) => {
             let none = || invalid(format!("there is no message and no call {to} in this session"));
-            session.revert_point(to).ok_or_else(none)?
+            RevertTarget::parse(to).and_then(|target| session.revert_point(target)).ok_or_else(none)?
         }
         (None, Some(again)) => again,
         (None, None) => session.last_prompt().ok_or_else(|| {

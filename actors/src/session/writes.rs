@@ -7,7 +7,7 @@ use ractor::ActorRef;
 
 use super::SessionState;
 use super::live::LiveCall;
-use crate::call::journal::Images;
+use crate::journal::Images;
 use crate::mailbox::SessionMessage;
 
 impl SessionState {

@@ -169,7 +169,7 @@ async fn a_change_set_stands_directly_before_the_result_also_of_a_call_that_fail
             }),
             Message::User(_) => None,
         });
-        assert_eq!(told.unwrap()[0].kind, ChangeKind::Added);
+        assert_eq!(told.unwrap().0[0].kind, ChangeKind::Added);
     }
 }
 

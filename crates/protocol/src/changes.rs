@@ -179,6 +179,11 @@ pub struct TouchedFile {
     pub deletions: u64,
 }
 
+/// The files that a call changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TouchedFiles(pub Vec<TouchedFile>);
+
 /// Files that a call of the session changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceChanged {

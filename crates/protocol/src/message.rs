@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::changes::TouchedFile;
+use crate::changes::TouchedFiles;
 use crate::error::ErrorInfo;
 use crate::id::{MessageId, PartId, SessionId};
 use crate::model::ModelRef;
@@ -396,7 +396,7 @@ pub struct CallPart {
     pub state: CallState,
     /// The files that it changed; absent where only its result tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed: Option<Box<[TouchedFile]>>,
+    pub changed: Option<Box<TouchedFiles>>,
 }
 
 /// The arguments of a call.

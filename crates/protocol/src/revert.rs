@@ -21,6 +21,23 @@ pub struct RevertRequest {
     pub paths: Vec<String>,
 }
 
+/// What a revert goes back to before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevertTarget {
+    /// A message.
+    Message(MessageId),
+    /// A call.
+    Call(PartId),
+}
+
+impl RevertTarget {
+    /// The target with this id; `None` for what is no id of a message or a call.
+    pub fn parse(id: &str) -> Option<Self> {
+        let message = MessageId::parse(id).ok().map(Self::Message);
+        message.or_else(|| PartId::parse(id).ok().map(Self::Call))
+    }
+}
+
 /// What is to be done again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -166,7 +166,7 @@ impl Changes {
             told(result).for_each(|told| self.add_file(&told));
             return;
         };
-        for file in files {
+        for file in &files.0 {
             let patch = told(result).find(|told| told.path == file.path).map_or("", |told| told.patch);
             self.add_file(&Told {
                 path: &file.path,

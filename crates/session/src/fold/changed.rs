@@ -23,8 +23,7 @@ impl Session {
             turn.changed |= !touched.is_empty();
         }
         if let Some(part) = self.part_of(changed.call) {
-            let before = part.changed.take().map(<[_]>::into_vec).unwrap_or_default();
-            part.changed = Some(before.into_iter().chain(touched).collect());
+            part.changed.get_or_insert_default().0.extend(touched);
         }
     }
 

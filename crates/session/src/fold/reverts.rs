@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use playhouse_protocol::message::FinishReason;
+use playhouse_protocol::revert::RevertTarget;
 use playhouse_protocol::{Message, MessageId, Part, PartId, RevertPoint, Seq, SessionReverted};
 
 use super::Session;
@@ -40,12 +41,14 @@ impl Session {
         })
     }
 
-    /// The point that is named by the id of a message or of a call; `None` where there is no such one.
-    pub fn revert_point(&self, id: &str) -> Option<RevertPoint> {
-        if let Ok(message) = MessageId::parse(id) {
-            return self.message_place(message).map(|_| RevertPoint { message, call: None });
-        }
-        let call = PartId::parse(id).ok()?;
+    /// The point before a message or a call; `None` where there is no such one.
+    pub fn revert_point(&self, target: RevertTarget) -> Option<RevertPoint> {
+        let call = match target {
+            RevertTarget::Message(message) => {
+                return self.message_place(message).map(|_| RevertPoint { message, call: None });
+            }
+            RevertTarget::Call(call) => call,
+        };
         let holds = |message: &&Message| match message {
             Message::Assistant(answer) => answer.parts.iter().any(|part| is_call(part, call)),
             Message::User(_) => false,

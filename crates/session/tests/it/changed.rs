@@ -72,7 +72,7 @@ fn what_comes_after_the_result_stands_alone_also_after_the_turn() {
     let session = Session::replay(&h.log).unwrap();
     assert_eq!(session.changed().files, 2);
     let part = session.call(call).unwrap();
-    assert_eq!(part.changed.as_ref().map(|files| files.len()), Some(2));
+    assert_eq!(part.changed.as_ref().map(|files| files.0.len()), Some(2));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn what_was_recovered_stands_before_the_result_of_the_call_that_was_cut_off() {
         }),
         Message::User(_) => None,
     });
-    assert_eq!(told.unwrap().len(), 1);
+    assert_eq!(told.unwrap().0.len(), 1);
     assert_eq!(
         ChangeSet::unknown(ChangeSource::Shell, "crash").coverage,
         Coverage::Partial { reason: "crash".into() }

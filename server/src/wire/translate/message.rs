@@ -308,7 +308,9 @@ fn reason(finish: FinishReason) -> Option<&'static str> {
 pub(super) fn patch(scene: Scene<'_>, message: &AssistantMessage) -> Option<shapes::Part> {
     over(message)?;
     let calls = message.parts.iter().filter_map(|part| match part {
-        Part::Call(CallPart { id, changed: Some(changed), .. }) if !changed.is_empty() => Some((id, changed)),
+        Part::Call(CallPart { id, changed: Some(changed), .. }) if !changed.0.is_empty() => {
+            Some((id, &changed.0))
+        }
         _ => None,
     });
     let (mut last, mut files) = (None, Vec::new());
