@@ -72,7 +72,8 @@ impl History {
             scan.look(&entry, wanted);
             match entry.record {
                 Record::CallIntended(intended) if scan.calls.contains(&intended.call) => {
-                    below.extend(intended.delegate);
+                    // One that runs again after a restart goes on with what it had begun.
+                    below.extend(intended.delegate.filter(|delegate| !below.contains(delegate)));
                 }
                 Record::WorkspaceChanged(changed) if scan.calls.contains(&changed.call) => {
                     if let Coverage::Partial { reason } = &changed.set.coverage {

@@ -23,6 +23,14 @@ impl Session {
         self.reverts.last().map(|revert| revert.point)
     }
 
+    /// The messages that the next prompt drops as a whole.
+    pub fn taken_back(&self) -> Vec<MessageId> {
+        let Some(point) = self.reverted_to() else { return Vec::new() };
+        let Some(place) = self.message_place(point.message) else { return Vec::new() };
+        let place = place + usize::from(self.place_in(point) > 0);
+        self.messages[place..].iter().map(Message::id).collect()
+    }
+
     /// The prompt before which the next revert goes: the last one that is not taken back.
     pub fn last_prompt(&self) -> Option<RevertPoint> {
         let end = match self.reverted_to() {

@@ -32,14 +32,24 @@ impl Live {
             asides.any(|aside| aside.id == ended.attempt && aside.purpose == Purpose::Compaction)
         };
         let ends_summary = matches!(&entry.record, Record::AttemptEnded(ended) if summary(ended));
+        // A prompt drops what is taken back.
+        let taken_back = match &entry.record {
+            Record::PromptAdmitted(_) => self.session.taken_back(),
+            _ => Vec::new(),
+        };
         self.session.apply(&entry).map_err(|_| Lost)?;
         match &entry.record {
             Record::SessionCreated(_)
             | Record::Forked(_)
             | Record::SystemSettled(_)
             | Record::ToolsSettled(_) => {}
-            Record::SessionChanged(_) => self.updated(out),
-            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
+            Record::SessionChanged(_) | Record::Reverted(_) => self.updated(out),
+            Record::PromptAdmitted(prompt) => {
+                let session = self.id();
+                let removed = |message| WireEvent::MessageRemoved { session, message };
+                out.extend(taken_back.into_iter().map(removed));
+                self.prompt_admitted(prompt, at, out);
+            }
             Record::TurnStarted { turn } => {
                 self.turn_started(*turn);
                 self.set_status(Status::Busy, out);
@@ -75,7 +85,6 @@ impl Live {
             Record::ContextCleared(_)
             | Record::ArtifactCaptured(_)
             | Record::WorkspaceChanged(_)
-            | Record::Reverted(_)
             | Record::CallOffered(_)
             | Record::CallAnswered { .. } => {}
             Record::ContextCompacted(compacted) => {
