@@ -443,9 +443,7 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
             .sum(),
         Record::CallSettled { result, .. } => result.output.len() + 512,
         Record::WorkspaceChanged(changed) => changed.set.changes.len() * CHANGED_FILE + 256,
-        Record::Reverted(reverted) => {
-            (reverted.set.changes.len() + reverted.left.len()) * CHANGED_FILE + 256
-        }
+        Record::Reverted(reverted) => (reverted.set.changes.len() + reverted.left.len()) * CHANGED_FILE + 256,
         Record::CallOffered(offered) => input_bytes(&offered.input) + 256,
         Record::CallAnswered { answer, .. } => match answer {
             CallAnswer::Output { output: text } | CallAnswer::Error { error: text } => text.len() + 256,

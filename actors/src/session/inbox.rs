@@ -95,6 +95,7 @@ impl SessionState {
             SessionMessage::Call(call, report) => {
                 // One that was cut off may still write: its work on the pool goes on.
                 if let Some(live) = self.calls.remove(&call) {
+                    live.writes.arrived();
                     if matches!(report.outcome, CallOutcome::Cancelled | CallOutcome::Crashed) {
                         self.await_writes(myself, call, &live);
                     }

@@ -22,6 +22,8 @@ impl SessionState {
         self.writes_awaited += 1;
         tokio::spawn(async move {
             writes.closed().await;
+            // The call's actor may have been killed between taking them out and its report.
+            writes.put_back();
             let drained = writes.drain();
             let set = match drained.is_nothing() {
                 true => None,

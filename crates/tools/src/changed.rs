@@ -115,6 +115,8 @@ struct Content {
     intended: BTreeMap<PathBuf, Option<ContentHash>>,
     /// Contents that are stored already.
     stored: Vec<ContentHash>,
+    /// What was taken out, until it is known that it arrived: files, gaps, ambiguous paths.
+    taken: (Vec<FileWrite>, Vec<String>, Vec<PathBuf>),
 }
 
 /// Where a call notes what it writes. Clones write into one log.
@@ -220,18 +222,38 @@ impl Drained {
 }
 
 impl WriteLogReader {
-    /// Takes out what was written so far. A file that is as it was is left out.
+    /// Takes out what was written so far. A file that is as it was is left out. It is kept until [`arrived`](Self::arrived) says
+    /// that it reached the log of the session.
     pub fn drain(&self) -> Drained {
         let mut content = lock(&self.content);
         content.kept = 0;
         let files = std::mem::take(&mut content.files).into_values();
-        Drained {
-            files: files.filter(|write| !write.is_nothing()).collect(),
-            source: content.source,
-            gaps: std::mem::take(&mut content.gaps),
-            ambiguous: std::mem::take(&mut content.ambiguous),
-            stored: content.stored.clone(),
+        let files: Vec<FileWrite> = files.filter(|write| !write.is_nothing()).collect();
+        let gaps = std::mem::take(&mut content.gaps);
+        let ambiguous = std::mem::take(&mut content.ambiguous);
+        content.taken.0.extend_from_slice(&files);
+        content.taken.1.extend_from_slice(&gaps);
+        content.taken.2.extend_from_slice(&ambiguous);
+        Drained { files, source: content.source, gaps, ambiguous, stored: content.stored.clone() }
+    }
+
+    /// What was taken out is known where it belongs.
+    pub fn arrived(&self) {
+        lock(&self.content).taken = Default::default();
+    }
+
+    /// Puts back what was taken out and did not arrive: whoever took it is gone.
+    pub fn put_back(&self) {
+        let mut content = lock(&self.content);
+        let (files, gaps, ambiguous) = std::mem::take(&mut content.taken);
+        for write in files.into_iter().rev() {
+            match content.files.get_mut(&write.path) {
+                Some(later) => later.before = write.before,
+                None => drop(content.files.insert(write.path.clone(), write)),
+            }
         }
+        content.gaps.splice(0..0, gaps);
+        content.ambiguous.extend(ambiguous);
     }
 
     /// Waits until nothing more can be written: all that might is gone.
@@ -334,6 +356,21 @@ mod tests {
         log.wrote(write("/b", None, Some("x")).reversed());
         let drained = reader.drain();
         assert_eq!(drained.files, [write("/a", Some("1"), None)]);
+        assert!(reader.drain().is_nothing());
+    }
+
+    #[test]
+    fn what_was_taken_out_and_did_not_arrive_is_there_again() {
+        let log = WriteLog::default();
+        let reader = log.reader();
+        log.wrote(write("/a", Some("1"), Some("2")));
+        log.wrote(write("/b", None, Some("x")));
+        assert_eq!(reader.drain().files.len(), 2);
+        log.wrote(write("/a", Some("2"), Some("3")));
+        reader.put_back();
+        assert_eq!(reader.drain().files, [write("/a", Some("1"), Some("3")), write("/b", None, Some("x"))]);
+        reader.arrived();
+        reader.put_back();
         assert!(reader.drain().is_nothing());
     }
 
