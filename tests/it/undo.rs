@@ -10,6 +10,9 @@ use serde_json::json;
 
 use crate::stage::{Stage, in_both, until};
 
+/// Nobody is there to be asked.
+const ALLOWED: &str = "[permissions]\nedit = \"allow\"\n";
+
 #[test]
 fn what_file_tools_changed_is_taken_back_and_done_again() {
     in_both(|| {
@@ -20,7 +23,7 @@ fn what_file_tools_changed_is_taken_back_and_done_again() {
                 .step(call("write", json!({"filePath": "new.txt", "content": "made\n"})))
                 .step(text("Done.")),
         );
-        stage.write("a.txt", "one\ntwo\nthree\n");
+        stage.configure(ALLOWED).write("a.txt", "one\ntwo\nthree\n");
         stage.run(["go"]).is(0);
         let session = stage.session();
         let diff = stage.playhouse(["sessions", "diff", &session]).is(0).stdout;
@@ -35,16 +38,16 @@ fn what_file_tools_changed_is_taken_back_and_done_again() {
         let report: RevertReport = serde_json::from_str(&done).unwrap();
         assert_eq!((report.files.len(), report.conflicts.len()), (2, 0));
         assert_eq!(stage.read("a.txt"), "one\ntwo\nthree\nfour by a person\n");
-        assert!(!stage.root().join("new.txt").exists());
-        stage.playhouse(["sessions", "undo", &session]).is(1).says(["no prompt"]);
+        assert!(!stage.workspace.join("new.txt").exists());
+        stage.playhouse(["sessions", "undo", &session]).is(2).says(["no prompt"]);
 
         let again = stage.playhouse(["sessions", "redo", &session]).is(0).stdout;
         assert!(again.contains("wrote new.txt (+1 -0)"), "{again}");
         assert_eq!(stage.read("a.txt"), "one\nTWO\nthree\nfour by a person\n");
-        stage.playhouse(["sessions", "redo", &session]).is(1).says(["nothing is undone"]);
+        stage.playhouse(["sessions", "redo", &session]).is(2).says(["nothing is undone"]);
         stage
             .playhouse(["sessions", "undo", &session, "--to", "prt_nothing"])
-            .is(1)
+            .is(2)
             .says(["there is no message"]);
     });
 }
@@ -58,8 +61,9 @@ fn after_kills_in_the_middle_of_writes_undo_leaves_nothing_behind() {
             model.step(call("write", json!({"filePath": file, "content": format!("content {number}\n")})));
     }
     let stage = Stage::new(model.step(text("Done.")));
+    stage.configure(ALLOWED);
     let count = || {
-        let names = fs::read_dir(stage.root())
+        let names = fs::read_dir(&stage.workspace)
             .unwrap()
             .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
         names.filter(|name| name.starts_with('w') && name.ends_with(".txt")).count()
