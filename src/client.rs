@@ -5,7 +5,7 @@
 //! those of the server's handler.
 
 use playhouse_mcp_server::{Api, ApiError, Events};
-use playhouse_protocol::{PartId, Seq, SessionId};
+use playhouse_protocol::{PartId, RevertReport, RevertRequest, Seq, SessionId, UnrevertRequest};
 use playhouse_server::{
     ArtifactView, Artifacts, DirectClient, ListSearch, McpLogin, McpLoginEnd, McpLoginWish, McpPlace,
     McpSearch, McpServerList, McpServerView, Method, OperatorClient, OperatorError, RowSearch, SessionPage,
@@ -52,6 +52,29 @@ impl Client {
     /// `GET /v1/usage/rows`, as JSON.
     pub(crate) async fn usage_rows(&self, search: &RowSearch) -> Result<Value, OperatorError> {
         self.get("/v1/usage/rows", search).await
+    }
+
+    /// `POST /v1/sessions/{session}/revert`
+    pub(crate) async fn revert(
+        &self,
+        session: SessionId,
+        request: &RevertRequest,
+    ) -> Result<RevertReport, OperatorError> {
+        self.post(&format!("/v1/sessions/{session}/revert"), request).await
+    }
+
+    /// `POST /v1/sessions/{session}/unrevert`
+    pub(crate) async fn unrevert(
+        &self,
+        session: SessionId,
+        request: &UnrevertRequest,
+    ) -> Result<RevertReport, OperatorError> {
+        self.post(&format!("/v1/sessions/{session}/unrevert"), request).await
+    }
+
+    /// `GET /v1/sessions/{session}/diff`, as JSON.
+    pub(crate) async fn diff(&self, session: SessionId) -> Result<Value, OperatorError> {
+        self.get(&format!("/v1/sessions/{session}/diff"), &()).await
     }
 
     /// `GET /v1/models`, as JSON.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Each package, and the packages of this workspace that it may depend on. Arrows point one way.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("protocol", &[]),
     ("tls", &[]),
     ("features", &[]),
@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("workspace", &["protocol", "policy", "sandbox"]),
     ("store", &["protocol"]),
     ("billing", &["protocol"]),
+    ("changes", &["protocol"]),
     ("exporters", &["protocol", "tls", "store", "billing"]),
     ("llm", &["protocol", "tls"]),
     ("tools", &["protocol", "tls", "policy", "prompts", "sandbox", "workspace"]),
@@ -30,7 +31,19 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("mock-llm", &["protocol"]),
     (
         "actors",
-        &["protocol", "policy", "session", "sandbox", "workspace", "store", "billing", "llm", "tools", "mcp"],
+        &[
+            "protocol",
+            "policy",
+            "session",
+            "changes",
+            "sandbox",
+            "workspace",
+            "store",
+            "billing",
+            "llm",
+            "tools",
+            "mcp",
+        ],
     ),
     ("server", &["protocol", "policy", "session", "store", "tools", "mcp-server", "actors"]),
     (
@@ -59,7 +72,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
 ];
 
 /// Packages that only compute: no file, no socket, no clock, no thread, no runtime.
-const PURE: [&str; 5] = ["protocol", "session", "policy", "catalogue", "billing"];
+const PURE: [&str; 6] = ["protocol", "session", "policy", "catalogue", "billing", "changes"];
 
 /// Libraries that one package alone may name, outside of tests.
 const KEPT: [(&str, &str); 16] = [
@@ -258,6 +271,7 @@ fn the_pure_packages_touch_nothing() {
     for package in &pure {
         let allowed = [
             "base64",
+            "diffy",
             "serde",
             "serde_json",
             "rust_decimal",

@@ -13,12 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures::FutureExt as _;
+use playhouse_policy::Verdict;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
 use playhouse_protocol::record::ArtifactCaptured;
-use playhouse_protocol::{CommandError, Delegate, SessionId, WallsInForce};
+use playhouse_protocol::{ChangeSet, CommandError, Delegate, SessionId, WallsInForce};
 use playhouse_session::{CallReport, PreparedCall};
-use playhouse_tools::{Artifact, CallContext, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner};
+use playhouse_tools::{
+    Artifact, CallContext, Intent, OutputSink, Prepared, Tool, ToolError, ToolOutput, runner,
+};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tracing::{Instrument as _, Span};
 
@@ -26,6 +29,7 @@ use crate::base::{Child, begins, panic_text};
 use crate::call::host::SessionHost;
 use crate::context::EngineContext;
 use crate::events::ring::Ring;
+use crate::journal::Images;
 use crate::mailbox::SessionMessage;
 use crate::measure;
 
@@ -206,15 +210,26 @@ async fn prepare(
     if let Some(refusal) = host.changes_nothing(tool.as_ref(), &prepared, holds) {
         return Err(CallReport::text(CallOutcome::Declined, refusal));
     }
+    let verdict = host.verdict(tool.as_ref(), &prepared, looping);
+    let intent = match &verdict {
+        // One that people agreed to is still one to ask about.
+        Verdict::Allow | Verdict::Ask { .. } => {
+            let intent = runner::intend(tool.as_ref(), prepared.effect, &prepared.accesses, context).await;
+            intent.map_err(|error| failure(&error))?
+        }
+        Verdict::Deny { .. } => Intent::default(),
+    };
     let judged = PreparedCall {
         effect: prepared.effect,
         recovery: prepared.recovery,
-        verdict: host.verdict(tool.as_ref(), &prepared, looping),
+        verdict,
         risk: tool.risk(),
         preview: prepared.preview.clone(),
         diff: is_diff(tool.as_ref(), &prepared.preview),
         walls,
         delegation: tool.delegation(input),
+        before: intent.before,
+        tracked: intent.tracked,
     };
     state.prepared = Some((tool, prepared));
     Ok(judged)
@@ -248,10 +263,25 @@ async fn execute(state: &mut Call) -> CallReport {
     let ended = runner::execute(&tool, prepared, context).await;
     let label = tool.origin().map_or(&*tool.spec().name, |origin| origin.label());
     measure::tool_ran(label, began.elapsed());
-    match ended {
+    let changed = changed(&state.arguments).await;
+    let report = match ended {
         Ok(output) => finish(&state.arguments, output).await,
         Err(error) => CallReport { title, ..failure(&error) },
+    };
+    CallReport { changed, ..report }
+}
+
+/// What the call changed in files, whether it succeeded or not.
+async fn changed(arguments: &CallArguments) -> Option<Box<ChangeSet>> {
+    let CallArguments { context, shared, tenant, .. } = arguments;
+    let drained = context.writes.reader().drain();
+    if drained.is_nothing() {
+        return None;
     }
+    let images = Images { shared: Arc::clone(shared), tenant: Arc::clone(tenant) };
+    let workspace = Arc::clone(&context.workspace);
+    let set = shared.pool.run(move || images.change_set(workspace.root(), drained)).await;
+    Some(Box::new(set))
 }
 
 /// The largest artifact whose value stands in the log, in bytes of JSON; that of a larger one is a blob.
@@ -285,7 +315,15 @@ async fn finish(arguments: &CallArguments, output: ToolOutput) -> CallReport {
             }
         }
     }
-    CallReport { outcome: CallOutcome::Done, title, output, metadata, attachments: stored, todos, artifact }
+    let attachments = stored;
+    CallReport {
+        title,
+        metadata,
+        attachments,
+        todos,
+        artifact,
+        ..CallReport::text(CallOutcome::Done, output)
+    }
 }
 
 /// An artifact as the log has it.

@@ -26,6 +26,7 @@ mod events;
 mod figures;
 mod grants;
 mod host_tools;
+mod journal;
 mod judge;
 mod limits;
 mod mailbox;
@@ -35,6 +36,7 @@ mod metering;
 mod parked;
 #[doc(hidden)]
 pub mod parts;
+mod revert;
 mod rules;
 mod seen;
 mod session;

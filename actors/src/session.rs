@@ -56,6 +56,8 @@ mod live;
 mod outside;
 mod place;
 mod reports;
+mod revert;
+mod writes;
 
 use self::appends::Gathered;
 use self::follow::Following;
@@ -140,6 +142,12 @@ pub(crate) struct SessionState {
     purse: Option<Arc<Purse>>,
     /// Its prompts of whose end another session is to be told.
     reports: Vec<(MessageId, Box<HandedOver>)>,
+    /// A revert is carried out.
+    reverting: bool,
+    /// What was asked meanwhile.
+    waits_for_revert: Vec<SessionMessage>,
+    /// Calls that were cut off and of which it is not known what they wrote.
+    writes_awaited: usize,
     /// What metrics and traces tell of it.
     following: Following,
 }
@@ -166,7 +174,7 @@ impl Actor for SessionActor {
         arguments: Box<SessionArguments>,
     ) -> Result<Box<SessionState>, ActorProcessingErr> {
         let SessionArguments { loaded, ring, gate, goes_on, shared, supervisor } = *arguments;
-        let Loaded { session, place, judge, root, files, interrupted, unsure, doomed: _ } = loaded;
+        let Loaded { session, place, judge, root, files, interrupted, recovered, unsure, doomed: _ } = loaded;
         let summary = &session.summary;
         let asides = session.asides.iter().map(|aside| (aside.id, aside.model.clone()));
         let models: HashMap<AttemptId, ModelRef> = open_attempt(&session).into_iter().chain(asides).collect();
@@ -181,6 +189,7 @@ impl Actor for SessionActor {
         let machine = Machine::new(session, shared.limits.retry)
             .asking_wait_ms(shared.limits.asking_wait_ms())
             .interrupted(interrupted)
+            .recovered(recovered)
             .most_tasks(shared.limits.tasks.children);
         let machine = if goes_on { machine } else { machine.suspended() };
         Ok(Box::new(SessionState {
@@ -223,6 +232,9 @@ impl Actor for SessionActor {
             models,
             purse,
             reports,
+            reverting: false,
+            waits_for_revert: Vec::new(),
+            writes_awaited: 0,
             following,
         }))
     }
@@ -287,7 +299,10 @@ impl SessionState {
         let is_through = self.machine.session().is_idle() || self.machine.is_suspended();
         let nobody_works =
             self.step.is_none() && self.asides.is_empty() && self.calls.is_empty() && self.asking.is_empty();
-        let all_is_flushed = self.unpublished.is_empty() && self.gated.is_empty();
+        let all_is_flushed = self.unpublished.is_empty()
+            && self.gated.is_empty()
+            && self.writes_awaited == 0
+            && !self.reverting;
         is_through && nobody_works && all_is_flushed && self.tickets.is_empty()
     }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use playhouse_protocol::id::PartId;
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
+    ChangeSet, CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
 };
 use playhouse_sandbox::walls::WallsError;
 use playhouse_sandbox::{Walls, WallsSpec};
@@ -19,6 +20,7 @@ use playhouse_workspace::{FileTracker, Workspace, door};
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
 use crate::context::EngineContext;
 use crate::directory::{Directory, Ground};
+use crate::journal::Images;
 use crate::judge::Judge;
 use crate::seen::Kept;
 use crate::storage::for_looking;
@@ -45,6 +47,8 @@ pub(crate) struct Loaded {
     pub(crate) files: Arc<FileTracker>,
     /// By call, in words: whether the file that it was writing when the engine stopped was put back.
     pub(crate) interrupted: BTreeMap<String, String>,
+    /// What calls changed that ran when the engine stopped.
+    pub(crate) recovered: BTreeMap<PartId, ChangeSet>,
     /// The store takes no writes: what is at the end of the log may be gone when it does.
     pub(crate) unsure: bool,
     /// A session above it is being removed, and it goes with that one.
@@ -94,7 +98,7 @@ impl Place {
 }
 
 /// Reads a session from its log. Blocks.
-pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, CommandError> {
+pub(crate) fn load(shared: &Arc<EngineContext>, id: SessionId) -> Result<Read, CommandError> {
     let was_sure = shared.takes_writes().is_ok();
     let session = replay(shared, id)?;
     if session.is_deleted() {
@@ -118,6 +122,7 @@ pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, Comman
     }
     let interrupted =
         place.as_ref().map_or_else(|_| BTreeMap::new(), |place| door::restore(&place.workspace));
+    let recovered = place.as_ref().map_or_else(|_| BTreeMap::new(), |place| recover(shared, &session, place));
     let book = shared.grants.book(&*shared.store.shelf, &summary.tenant, &summary.workspace);
     let bounds = Bound {
         bounds: shared.bounds.clone(),
@@ -138,9 +143,18 @@ pub(crate) fn load(shared: &EngineContext, id: SessionId) -> Result<Read, Comman
         session,
         files: kept.files,
         interrupted,
+        recovered,
         unsure,
         doomed,
     })))
+}
+
+/// What the calls changed that ran when the engine stopped, and are not run again. Files of which the log has the state before
+/// are compared with what is there; of other calls nothing is known. Blocks.
+fn recover(shared: &Arc<EngineContext>, session: &Session, place: &Place) -> BTreeMap<PartId, ChangeSet> {
+    let images = Images { shared: Arc::clone(shared), tenant: session.summary.tenant.as_str().into() };
+    let cut_off = session.cut_off_calls();
+    cut_off.map(|call| (call.id, images.recovered(&place.workspace, &call.before))).collect()
 }
 
 fn replay(shared: &EngineContext, id: SessionId) -> Result<Session, CommandError> {

@@ -51,6 +51,7 @@ impl House {
             host: Arc::new(Alone::default()),
             processes: Processes::new().of("ses_bench"),
             walls: Walls::open(),
+            writes: playhouse_tools::WriteLog::default(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { folder, registry: Registry::native(), context, runtime }

@@ -108,6 +108,8 @@ impl Log {
             effect: Effect::None,
             recovery: Recovery::Rerun,
             delegate: None,
+            before: Vec::new(),
+            tracked: false,
         }));
         let result = CallResult {
             outcome: CallOutcome::Done,

@@ -204,7 +204,7 @@ impl From<CommandError> for Problem {
             CommandError::ConsentSettled { .. }
             | CommandError::QuestionSettled { .. }
             | CommandError::CallSettled(_) => Kind::Settled,
-            CommandError::Busy => Kind::Busy,
+            CommandError::Busy | CommandError::StillRunning(_) => Kind::Busy,
             CommandError::Repeated(_) => Kind::Repeated,
             CommandError::Parked { .. } => Kind::Parked,
             CommandError::Invalid(_) | CommandError::Unusable(_) => Kind::Invalid,

@@ -1,6 +1,7 @@
-//! `playhouse sessions`: list, show, export, artifacts, delete, resume, compact.
+//! `playhouse sessions`: list, show, export, artifacts, delete, resume, compact, undo, redo, diff.
 
 mod artifacts;
+mod undo;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::IsTerminal as _;
@@ -16,7 +17,9 @@ use playhouse_protocol::operator::{Resumed, SessionLog};
 use playhouse_protocol::record::{AttemptOutcome, ConsentAnswer, ConsentAsked};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{Command, Entry, EventBody, ModelRef, Record, SessionId, Timestamp};
+use playhouse_protocol::{
+    Command, Entry, EventBody, ModelRef, Record, RevertRequest, SessionId, Timestamp, UnrevertRequest,
+};
 use playhouse_server::{ListSearch, SessionView, Stands};
 
 use super::reach::{Held, Reach, any_or_start, open};
@@ -91,6 +94,49 @@ pub(super) enum SessionsCommand {
         #[command(flatten)]
         walls: WallsArguments,
     },
+    /// Take back what a session changed in files since its last prompt, or since a message or a call
+    ///
+    /// Again, it goes to before the prompt before that one. Files that somebody else changed since are merged or left as they are,
+    /// and named. The messages stay until the next prompt.
+    Undo {
+        /// The session
+        session: String,
+        /// Go back to before this message or call
+        #[arg(long, value_name = "MESSAGE|CALL")]
+        to: Option<String>,
+        /// Take back this path as well where it is ambiguous; after an undo, only this one
+        #[arg(long = "path", value_name = "PATH")]
+        paths: Vec<String>,
+        /// Write nothing, and print what would be done
+        #[arg(long)]
+        dry_run: bool,
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = Shape::Table)]
+        format: Shape,
+        #[command(flatten)]
+        walls: WallsArguments,
+    },
+    /// Do again what `undo` took back, one step
+    Redo {
+        /// The session
+        session: String,
+        /// Write nothing, and print what would be done
+        #[arg(long)]
+        dry_run: bool,
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = Shape::Table)]
+        format: Shape,
+        #[command(flatten)]
+        walls: WallsArguments,
+    },
+    /// Print what the calls of a session changed in files
+    Diff {
+        /// The session
+        session: String,
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = Shape::Table)]
+        format: Shape,
+    },
     /// Remove a session and its log
     Delete {
         /// The session
@@ -155,6 +201,26 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
             let session = id(&session)?;
             let held = any_or_start(common, walls).await?;
             compact(held.reach(), session, model).await?;
+            held.close().await;
+        }
+        SessionsCommand::Undo { session, to, paths, dry_run, format, walls } => {
+            let session = id(&session)?;
+            let held = any_or_start(common, walls).await?;
+            let report = held.client().revert(session, &RevertRequest { to, dry_run, paths }).await;
+            held.close().await;
+            undo::print_report(&report?, format)?;
+        }
+        SessionsCommand::Redo { session, dry_run, format, walls } => {
+            let session = id(&session)?;
+            let held = any_or_start(common, walls).await?;
+            let report = held.client().unrevert(session, &UnrevertRequest { steps: Some(1), dry_run }).await;
+            held.close().await;
+            undo::print_report(&report?, format)?;
+        }
+        SessionsCommand::Diff { session, format } => {
+            let session = id(&session)?;
+            let held = open(common).await?;
+            undo::print_diff(&held.client(), session, format).await?;
             held.close().await;
         }
         SessionsCommand::Delete { session } => {

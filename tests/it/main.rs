@@ -58,5 +58,6 @@ mod tap;
 mod terminal;
 mod tool;
 mod tools;
+mod undo;
 mod usage;
 mod worked;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
-    Accepted, CallAnswer, Command, CommandError, ConsentAnswer, ConsentId, EventBody, MessageId, ModelRef,
-    PartId, Prompt, QuestionId, Record, Reply, Seq, SessionId, ShellCommand, Timestamp,
+    Accepted, CallAnswer, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Message, MessageId,
+    ModelRef, PartId, Prompt, QuestionId, Record, Reply, RevertReport, RevertRequest, Seq, SessionId,
+    ShellCommand, Timestamp, UnrevertRequest,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
@@ -217,6 +218,43 @@ impl SessionHandle {
     pub async fn compact(&self, model: Option<ModelRef>) -> Result<(), CommandError> {
         match self.command(Command::Compact { model }).await? {
             Reply::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Takes changes of files back, and says what came of it. On return that is durable. The messages stay until the next
+    /// prompt.
+    ///
+    /// # Errors
+    /// Something of the session runs, there is nothing to take back, or no such message or call.
+    pub async fn revert(&self, request: RevertRequest) -> Result<RevertReport, CommandError> {
+        self.reverted(Command::Revert(request)).await
+    }
+
+    /// Does again what was taken back since the last prompt.
+    ///
+    /// # Errors
+    /// Something of the session runs, or nothing is taken back.
+    pub async fn unrevert(&self, request: UnrevertRequest) -> Result<RevertReport, CommandError> {
+        self.reverted(Command::Unrevert(request)).await
+    }
+
+    /// The prompt that a message answers; the message itself, if it is one, and if there is no such message.
+    ///
+    /// # Errors
+    /// Why the session cannot be read.
+    pub async fn prompt_of(&self, message: MessageId) -> Result<MessageId, CommandError> {
+        let snapshot = self.snapshot().await?;
+        let found = snapshot.messages.iter().find_map(|other| match other {
+            Message::Assistant(answer) if answer.id == message => Some(answer.parent),
+            _ => None,
+        });
+        Ok(found.unwrap_or(message))
+    }
+
+    async fn reverted(&self, command: Command) -> Result<RevertReport, CommandError> {
+        match self.command(command).await? {
+            Reply::Reverted(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
     }

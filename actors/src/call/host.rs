@@ -12,7 +12,7 @@ use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
 use playhouse_protocol::{CallAnswer, Delegate, HandedOver, Mandate, SessionId};
-use playhouse_tools::{Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd};
+use playhouse_tools::{CallObserver, Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,8 @@ pub(crate) struct SessionHost {
     pub(crate) todos: TodoList,
     pub(crate) rules: ShownRules,
     pub(crate) session: ActorRef<SessionMessage>,
+    /// What sees the call, in this order.
+    pub(crate) observers: Vec<Box<dyn CallObserver>>,
 }
 
 impl SessionHost {
@@ -174,6 +176,10 @@ impl Host for SessionHost {
 
     fn todos(&self) -> Arc<[Todo]> {
         self.todos.get()
+    }
+
+    fn observers(&self) -> &[Box<dyn CallObserver>] {
+        &self.observers
     }
 
     fn claims_rules(&self, file: &str) -> bool {

@@ -426,6 +426,9 @@ fn request_of(record: &Record) -> Option<(&str, bool)> {
     }
 }
 
+/// Bytes of one file of a change set, about.
+const CHANGED_FILE: usize = 512;
+
 /// About how much memory a record takes.
 pub(crate) fn record_bytes(record: &Record) -> usize {
     use playhouse_protocol::record::{Forked, SessionChanged, SessionCreated, StepPart};
@@ -439,6 +442,8 @@ pub(crate) fn record_bytes(record: &Record) -> usize {
             })
             .sum(),
         Record::CallSettled { result, .. } => result.output.len() + 512,
+        Record::WorkspaceChanged(changed) => changed.set.changes.len() * CHANGED_FILE + 256,
+        Record::Reverted(reverted) => (reverted.set.changes.len() + reverted.left.len()) * CHANGED_FILE + 256,
         Record::CallOffered(offered) => input_bytes(&offered.input) + 256,
         Record::CallAnswered { answer, .. } => match answer {
             CallAnswer::Output { output: text } | CallAnswer::Error { error: text } => text.len() + 256,

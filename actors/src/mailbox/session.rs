@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::question::{Question, QuestionAnswer};
-use playhouse_protocol::{CallAnswer, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq};
+use playhouse_protocol::{
+    CallAnswer, ChangeSet, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq,
+};
 use playhouse_session::{AttemptReport, CallReport, Deadline, PreparedCall, SystemMade, Ticket};
 use playhouse_store::StoreError;
 use ractor::RpcReplyPort;
@@ -13,6 +15,7 @@ use tokio::sync::oneshot;
 use crate::conversation::Conversation;
 use crate::grants::GrantIds;
 use crate::measure::Leaving;
+use crate::revert::Reverted;
 
 pub(crate) type ReplyPort = RpcReplyPort<Result<Reply, CommandError>>;
 
@@ -45,6 +48,10 @@ pub(crate) enum SessionMessage {
     Give(PartId, CallAnswer),
     /// From a call actor: how the call ended.
     Call(PartId, Box<CallReport>),
+    /// From beside the session: what a call wrote that was cut off; `None` if nothing.
+    Wrote(PartId, Option<Box<ChangeSet>>),
+    /// From beside the session: what came of a revert.
+    Reverted(Result<Box<Reverted>, CommandError>, ReplyPort),
     /// A time limit passed.
     Deadline(Deadline),
     /// From a timer: what was gathered has waited long enough for what follows it.
@@ -87,7 +94,7 @@ impl SessionMessage {
     pub(crate) fn works(&self, waits: bool) -> bool {
         match self {
             Self::Command(command, _) => match **command {
-                Command::Prompt(_) | Command::Shell(_) => true,
+                Command::Prompt(_) | Command::Shell(_) | Command::Revert(_) | Command::Unrevert(_) => true,
                 Command::Answer { .. }
                 | Command::AnswerQuestion { .. }
                 | Command::AnswerCall { .. }
@@ -108,7 +115,8 @@ impl SessionMessage {
             | Self::Abort(port)
             | Self::AbortTurn(_, port)
             | Self::Delete(port)
-            | Self::Place(port) => Some(port),
+            | Self::Place(port)
+            | Self::Reverted(_, port) => Some(port),
             _ => None,
         }
     }
@@ -130,6 +138,8 @@ impl SessionMessage {
             Self::Offer(..) => "offer",
             Self::Give(..) => "give",
             Self::Call(..) => "call",
+            Self::Wrote(..) => "wrote",
+            Self::Reverted(..) => "reverted",
             Self::Deadline(_) => "deadline",
             Self::Write => "write",
             Self::Granted(..) => "granted",

@@ -117,6 +117,9 @@ impl SessionState {
         for entry in entries {
             match &entry.record {
                 Record::CallSettled { call, result } => self.rules.settled(*call, result),
+                Record::PromptAdmitted(_) if self.machine.session().context_revision() == entry.seq => {
+                    self.rules.set(self.machine.session())
+                }
                 Record::ContextCleared(_) | Record::ContextCompacted(_) | Record::SystemSettled(_) => {
                     self.rules.set(self.machine.session())
                 }

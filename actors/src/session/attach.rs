@@ -81,6 +81,7 @@ impl SessionState {
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
+            observers: Vec::new(),
         });
         let context = self.context(&place, &host, Arc::new(Silent));
         let desk = Desk { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant), host, context };

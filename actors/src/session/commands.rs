@@ -82,6 +82,14 @@ impl SessionState {
                 Ok(()) => return Some(Input::Compact(self.ticket(port), model)),
                 Err(error) => Err(error),
             },
+            Command::Revert(request) => {
+                self.revert(myself, request, port);
+                return None;
+            }
+            Command::Unrevert(request) => {
+                self.unrevert(myself, request, port);
+                return None;
+            }
             Command::Snapshot => {
                 self.show(true, port);
                 return None;

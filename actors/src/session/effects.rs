@@ -11,7 +11,7 @@ use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
 use playhouse_tools::submit::SubmitOutput;
-use playhouse_tools::{CallContext, OutputSink, Registry, Tool as _, ToolSources};
+use playhouse_tools::{CallContext, OutputSink, Registry, Tool as _, ToolSources, WriteLog};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,7 @@ use crate::call::host::SessionHost;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
 use crate::conversation::{Conversation, Offered, Settled};
 use crate::directory::ProfileRequest;
+use crate::journal::Journal;
 use crate::mailbox::{REMOVED, SessionMessage};
 use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::step::{StepActor, StepMessage, StepWork};
@@ -89,6 +90,7 @@ impl SessionState {
                 self.asking.remove(&call);
                 self.offering.remove(&call);
                 if let Some(live) = self.calls.remove(&call) {
+                    self.await_writes(myself, call, &live);
                     live.cancel.cancel();
                     if let Carrier::Actor(actor) = live.carrier {
                         actor.kill();
@@ -272,6 +274,7 @@ impl SessionState {
             host: Arc::clone(host) as Arc<_>,
             processes: self.shared.processes.of(self.id.as_str()),
             walls: place.walls.clone(),
+            writes: WriteLog::default(),
         }
     }
 
@@ -293,6 +296,7 @@ impl SessionState {
         let turn = self.machine.session().turn.as_ref();
         let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
         let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
+        let journal = Journal { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
         let host = Arc::new(SessionHost {
             session_id: self.id,
             call,
@@ -307,6 +311,7 @@ impl SessionState {
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
+            observers: vec![Box::new(journal)],
         });
         let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };
         let walls = match walls {
@@ -331,13 +336,15 @@ impl SessionState {
             child: self.shared.children.enter(),
             shared: Arc::clone(&self.shared),
         };
+        let writes = arguments.context.writes.reader();
+        let live = |carrier| LiveCall { carrier, cancel, writes, executes: false };
         let begun = Call::new(arguments);
         if is_brief {
-            self.calls.insert(call, LiveCall { carrier: Carrier::Session(None), cancel });
+            self.calls.insert(call, live(Carrier::Session(None)));
             return self.begin(myself, call, begun, phase).await;
         }
         let carrier = carried(myself, begun.run(phase)).await?;
-        self.calls.insert(call, LiveCall { carrier, cancel });
+        self.calls.insert(call, live(carrier));
         Ok(())
     }
 
@@ -348,6 +355,7 @@ impl SessionState {
         call: PartId,
     ) -> Result<(), ActorProcessingErr> {
         let Some(live) = self.calls.get_mut(&call) else { return Ok(()) };
+        live.executes = true;
         let delegate = self.machine.session().delegate(call);
         match &mut live.carrier {
             Carrier::Actor(actor) => actor.send_message(CallMessage::Execute(delegate))?,

@@ -1,5 +1,6 @@
 //! Translates messages of a session, and the ends of its children, into inputs of its machine.
 
+use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::{ErrorCode, ErrorInfo, PromptKind, Reply};
 use playhouse_session::{AttemptReport, FailedAttempt, Input, NewPrompt, Ticket};
 use ractor::{ActorId, ActorProcessingErr, ActorRef};
@@ -22,6 +23,10 @@ impl SessionState {
         }
         if self.place.is_err() && message.works(self.machine.is_suspended()) {
             self.look_again(myself, message);
+            return Ok(());
+        }
+        if self.waits_for_revert(&message) {
+            self.waits_for_revert.push(message);
             return Ok(());
         }
         let input = match message {
@@ -88,9 +93,28 @@ impl SessionState {
                 Input::AnswerCall(Ticket(self.next_ticket), call, answer)
             }
             SessionMessage::Call(call, report) => {
+                // One that was cut off may still write: its work on the pool goes on.
+                if let Some(live) = self.calls.remove(&call) {
+                    live.writes.arrived();
+                    if matches!(report.outcome, CallOutcome::Cancelled | CallOutcome::Crashed) {
+                        self.await_writes(myself, call, &live);
+                    }
+                    self.calls.insert(call, live);
+                }
                 self.dismiss(call);
                 Input::Call(call, *report)
             }
+            SessionMessage::Wrote(call, set) => {
+                self.writes_awaited = self.writes_awaited.saturating_sub(1);
+                match set {
+                    Some(set) => Input::Changed(call, *set),
+                    None => return Ok(()),
+                }
+            }
+            SessionMessage::Reverted(reverted, port) => match self.reverted(myself, reverted, port) {
+                Some(input) => input,
+                None => return Ok(()),
+            },
             SessionMessage::Deadline(deadline) => Input::Deadline(deadline),
             SessionMessage::Write => {
                 self.write(myself);
@@ -170,7 +194,9 @@ impl SessionState {
         let is_it = |live: &LiveCall| live.actor().is_some_and(|actor| actor.get_id() == who);
         let crashed = self.calls.iter().find(|(_, live)| is_it(live)).map(|(call, _)| *call);
         let Some(call) = crashed else { return Ok(()) };
-        self.calls.remove(&call);
+        if let Some(live) = self.calls.remove(&call) {
+            self.await_writes(myself, call, &live);
+        }
         self.asking.remove(&call);
         self.offering.remove(&call);
         let report = crashed_with(why);

@@ -3,6 +3,7 @@
 use playhouse_protocol::id::AttemptId;
 use playhouse_protocol::message::CallOutcome;
 use playhouse_session::CallReport;
+use playhouse_tools::WriteLogReader;
 use ractor::ActorRef;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,10 @@ pub(super) struct LiveAside {
 pub(super) struct LiveCall {
     pub(super) carrier: Carrier,
     pub(super) cancel: CancellationToken,
+    /// What it wrote.
+    pub(super) writes: WriteLogReader,
+    /// Whether it does what was prepared.
+    pub(super) executes: bool,
 }
 
 /// Who keeps a call that is under way.

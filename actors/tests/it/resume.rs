@@ -17,6 +17,7 @@ use playhouse_protocol::{
     question,
 };
 use playhouse_store::Store;
+use playhouse_tools::Tool;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
@@ -55,7 +56,12 @@ impl Ground {
     }
 
     pub(crate) async fn stage(&self, script: Script, resume: Resume) -> Stage {
+        self.stage_with(script, resume, None).await
+    }
+
+    async fn stage_with(&self, script: Script, resume: Resume, tool: Option<Arc<dyn Tool>>) -> Stage {
         Stage::with(self.store.clone(), Arc::clone(&self.folder), script, |options| {
+            tool.into_iter().for_each(|tool| options.tools.add(tool).unwrap());
             options.resume = resume;
             options.limits.idle_after = Some(Duration::from_millis(20));
         })
@@ -69,10 +75,20 @@ impl Ground {
 
     /// The same, with other models.
     pub(crate) fn killed_with<T>(&self, script: Script, work: impl AsyncFnOnce(&Stage) -> T) -> T {
+        self.killed_by(script, None, work)
+    }
+
+    /// The same, with one more tool.
+    pub(crate) fn killed_by<T>(
+        &self,
+        script: Script,
+        tool: Option<Arc<dyn Tool>>,
+        work: impl AsyncFnOnce(&Stage) -> T,
+    ) -> T {
         // Several threads: what ends on one is seen by what still runs on another.
         let runtime = Builder::new_multi_thread().worker_threads(8).enable_all().build().unwrap();
         let done = runtime.block_on(async {
-            let stage = self.stage(script, Resume::OnDemand).await;
+            let stage = self.stage_with(script, Resume::OnDemand, tool).await;
             *stage.directory.ground.lock().unwrap() = bare_ground();
             work(&stage).await
         });

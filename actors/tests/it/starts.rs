@@ -12,7 +12,7 @@ use playhouse_tools::web::Door;
 use tokio::runtime::Handle;
 
 use crate::consents::asked;
-use crate::support::Stage;
+use crate::support::{Stage, until};
 
 /// A workspace whose file declares a server behind an address that nobody may go to: it is never reached.
 async fn stage(folder: &Arc<tempfile::TempDir>, store: Store) -> Stage {
@@ -65,6 +65,7 @@ async fn a_workspaces_server_is_asked_for_once_until_it_changes() {
     assert_eq!((first.call, first.tool.as_str()), (None, "mcp_own"));
     assert_eq!(first.preview, "http://127.0.0.1:1/mcp?key=7");
     let other = stage.session("echo").await;
+    let mut others = other.events(None).await.unwrap();
     let waiting = after_a_turn(&stage, &other, Prompt::text("go")).await;
     assert_eq!((waiting.len(), state(&stage).await), (1, McpState::Asks));
     let listed: Vec<_> = stage.engine.waiting("local").await.unwrap();
@@ -72,11 +73,8 @@ async fn a_workspaces_server_is_asked_for_once_until_it_changes() {
     session.answer(first.consent, ConsentAnswer::Always).await.unwrap();
     assert_ne!(state(&stage).await, McpState::Asks);
     // The request of the other session is covered by it, and a third one asks nobody.
-    let records = stage.records(&other).await;
-    assert!(records.iter().any(|record| matches!(
-        record,
-        Record::ConsentSettled { answer: ConsentAnswer::Covered { by: Some(by) }, .. } if *by == first.consent
-    )));
+    let is_covered = |record: &Record| matches!(record, Record::ConsentSettled { answer: ConsentAnswer::Covered { by: Some(by) }, .. } if *by == first.consent);
+    until(&mut others, is_covered).await;
     assert!(stage.engine.waiting("local").await.unwrap().is_empty());
     let third = stage.session("echo").await;
     assert!(after_a_turn(&stage, &third, Prompt::text("go")).await.is_empty());

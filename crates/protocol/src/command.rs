@@ -16,6 +16,7 @@ use crate::offer::CallAnswer;
 use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
 use crate::record::{Seq, SessionChanged};
+use crate::revert::{RevertReport, RevertRequest, UnrevertRequest};
 use crate::summary::SessionSummary;
 use crate::time::Timestamp;
 use crate::upkeep::SessionLoss;
@@ -302,6 +303,11 @@ pub enum Command {
         #[serde(default)]
         model: Option<ModelRef>,
     },
+    /// Take changes of files back, if nothing of the session runs; else it is refused with [`CommandError::StillRunning`].
+    /// Answered with [`Reply::Reverted`].
+    Revert(RevertRequest),
+    /// Do again what was taken back. Answered with [`Reply::Reverted`].
+    Unrevert(UnrevertRequest),
     /// Read the session as it stands. Answered with [`Reply::Snapshot`].
     Snapshot,
     /// Read it without its messages. Answered with [`Reply::Snapshot`].
@@ -388,6 +394,8 @@ pub enum Reply {
     Snapshot(Box<Snapshot>),
     /// Some of its messages.
     Messages(MessagePage),
+    /// What was taken back, or done again.
+    Reverted(Box<RevertReport>),
 }
 
 /// Why a command was not carried out.
@@ -429,6 +437,9 @@ pub enum CommandError {
     /// The session is busy, and the prompt said `reject`, or it is a command that a person runs.
     #[error("session is busy")]
     Busy,
+    /// Something of the session runs, whose changes would not be taken back. The text says what to stop.
+    #[error("{0}")]
+    StillRunning(String),
     /// The prompt's id is that of another one.
     #[error(
         "a prompt with other content was sent as {0} before: give this one an id of its own, or send it as it was"

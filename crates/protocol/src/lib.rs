@@ -7,12 +7,14 @@
 //! - [`event`]: what a subscriber reads: records that became durable, and provisional pieces of a step under way.
 //! - [`command`]: what can be asked of a session, and what it answers.
 //! - [`capability`]: what a model can do, as far as requests depend on it.
+//! - [`changes`]: what calls changed in files.
 //! - [`chat`]: a conversation as a model reads it, free of any provider's wire format.
 //! - [`delegate`]: work that one session hands over to another.
 //! - [`question`]: questions for people, and the things to do of a session.
 //! - [`usage`]: token counts, prices and costs.
 //! - [`ledger`]: rows of what was used, from which bills are made; [`day`]: the days that they are of.
 //! - [`operator`]: what the operator's commands ask of an engine that another process runs.
+//! - [`revert`]: taking changes of files back.
 //! - [`summary`]: the projection of a log that lists and totals are made from.
 //! - [`metric`]: the names of what is measured.
 //! - [`error`]: errors as data, for records, events and replies.
@@ -32,6 +34,7 @@
 
 pub mod attribution;
 pub mod capability;
+pub mod changes;
 pub mod chat;
 pub mod command;
 pub mod consent;
@@ -53,6 +56,7 @@ pub mod output;
 pub mod price;
 pub mod question;
 pub mod record;
+pub mod revert;
 pub mod summary;
 pub mod template;
 pub mod time;
@@ -62,6 +66,9 @@ pub mod usage;
 pub mod walls;
 
 pub use attribution::{Attribution, KeyRef, Labels};
+pub use changes::{
+    ChangeSet, ChangedFile, FileBefore, FileContent, FileImage, TouchedFile, WorkspaceChanged,
+};
 pub use command::{
     Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,
     ShellCommand, TemplateCommand, WhenBusy,
@@ -80,6 +87,7 @@ pub use metric::Metric;
 pub use model::ModelRef;
 pub use offer::{CallAnswer, CallOffered};
 pub use record::{Entry, Record, Seq};
+pub use revert::{LeftFile, RevertPoint, RevertReport, RevertRequest, SessionReverted, UnrevertRequest};
 pub use summary::SessionSummary;
 pub use time::Timestamp;
 pub use usage::{Cost, PriceList, Prices, Tokens, Usage};

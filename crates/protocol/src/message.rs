@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::changes::TouchedFiles;
 use crate::error::ErrorInfo;
 use crate::id::{MessageId, PartId, SessionId};
 use crate::model::ModelRef;
@@ -14,7 +15,8 @@ use crate::tool::ToolOrigin;
 use crate::usage::{Cost, Tokens};
 
 /// Content outside the log, named by its hash.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub struct BlobRef {
     /// SHA-256 of the content, 64 hex digits.
     pub hash: String,
@@ -392,6 +394,9 @@ pub struct CallPart {
     pub opaque: Option<Box<Value>>,
     /// Where the call stands.
     pub state: CallState,
+    /// The files that it changed; absent where only its result tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Box<TouchedFiles>>,
 }
 
 /// The arguments of a call.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::attribution::Attribution;
+use crate::changes::{FileBefore, WorkspaceChanged};
 use crate::chat::ToolSpec;
 use crate::consent::PermissionRule;
 pub use crate::consent::{ConsentAnswer, ConsentAsked};
@@ -28,6 +29,7 @@ use crate::model::ModelRef;
 use crate::offer::{CallAnswer, CallOffered};
 use crate::output::WantedOutput;
 use crate::question::{QuestionAnswer, QuestionAsked, Todo};
+use crate::revert::SessionReverted;
 use crate::time::Timestamp;
 use crate::tool::ToolOrigin;
 use crate::usage::{Cost, Tokens, Totals};
@@ -150,6 +152,10 @@ pub enum Record {
     /// between the two, the call runs again, and the last artifact of a call counts.
     #[serde(rename = "artifact.captured")]
     ArtifactCaptured(ArtifactCaptured),
+    /// A call changed files of the workspace. Stands directly before the result of the call; alone for one that was killed or
+    /// that goes on in the background.
+    #[serde(rename = "workspace.changed")]
+    WorkspaceChanged(WorkspaceChanged),
     /// A call is about to run.
     #[serde(rename = "call.intended")]
     CallIntended(CallIntended),
@@ -185,6 +191,10 @@ pub enum Record {
     /// A model said in a few sentences what came of a turn that changed files.
     #[serde(rename = "turn.summarized")]
     TurnSummarized(TurnSummarized),
+    /// Changes of files were taken back, or what was taken back was done again. The messages stay until the next prompt is
+    /// admitted, which drops them.
+    #[serde(rename = "session.reverted")]
+    Reverted(SessionReverted),
     /// The session is gone: what follows is the removal of its log.
     #[serde(rename = "session.deleted")]
     Deleted {},
@@ -232,6 +242,7 @@ impl Record {
             Self::QuestionSettled { .. } => "question.settled",
             Self::TodosChanged { .. } => "todos.changed",
             Self::ArtifactCaptured(_) => "artifact.captured",
+            Self::WorkspaceChanged(_) => "workspace.changed",
             Self::CallIntended(_) => "call.intended",
             Self::CallOffered(_) => "call.offered",
             Self::CallAnswered { .. } => "call.answered",
@@ -240,6 +251,7 @@ impl Record {
             Self::ContextCompacted(_) => "context.compacted",
             Self::TurnEnded(_) => "turn.ended",
             Self::TurnSummarized(_) => "turn.summarized",
+            Self::Reverted(_) => "session.reverted",
             Self::Deleted {} => "session.deleted",
         }
     }
@@ -463,6 +475,12 @@ pub struct CallIntended {
     /// To whom it hands work over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegate: Option<Delegate>,
+    /// The files that it is about to change, where its tool knows them. Their content is durable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<FileBefore>,
+    /// Whether all that it changes will be known, although its tool does not say it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tracked: bool,
 }
 
 /// See [`Record::ContextCleared`].

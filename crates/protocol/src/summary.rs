@@ -10,6 +10,7 @@ use crate::ledger::OpenAttempt;
 use crate::message::Changed;
 use crate::model::ModelRef;
 use crate::record::{Entry, Forked, Record, Seq, SessionCreated};
+use crate::revert::{RevertPoint, SessionReverted};
 use crate::time::Timestamp;
 use crate::usage::Totals;
 
@@ -80,6 +81,9 @@ pub struct SessionSummary {
     /// When it was put aside, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived: Option<Timestamp>,
+    /// From where on its messages are taken back, until the next prompt drops them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted: Option<RevertPoint>,
     /// What its turns changed in files, up to the last one that is over.
     #[serde(default, skip_serializing_if = "Changed::is_nothing")]
     pub changed: Changed,
@@ -114,6 +118,7 @@ impl SessionSummary {
             head: first.seq,
             metadata: Map::new(),
             archived: None,
+            reverted: None,
             changed: Changed::default(),
         };
         match &first.record {
@@ -195,7 +200,10 @@ impl SessionSummary {
                     self.archived = archived;
                 }
             }
-            Record::PromptAdmitted(prompt) => self.open_turns += u32::from(!prompt.kind.is_note()),
+            Record::PromptAdmitted(prompt) => {
+                self.open_turns += u32::from(!prompt.kind.is_note());
+                self.reverted = None;
+            }
             Record::AttemptStarted(started) => {
                 let open = OpenAttempt::new(started, entry.at);
                 self.open_attempts.insert(started.attempt.to_string(), open);
@@ -226,6 +234,10 @@ impl SessionSummary {
                     self.changed = changed;
                 }
             }
+            Record::Reverted(reverted) => {
+                let SessionReverted { to, call, .. } = reverted;
+                self.reverted = to.map(|message| RevertPoint { message, call: *call });
+            }
             Record::Deleted {} => self.state = SessionState::Deleted,
             Record::SessionCreated(_)
             | Record::SystemSettled(_)
@@ -238,6 +250,7 @@ impl SessionSummary {
             | Record::QuestionSettled { .. }
             | Record::TodosChanged { .. }
             | Record::ArtifactCaptured(_)
+            | Record::WorkspaceChanged(_)
             | Record::CallIntended(_)
             | Record::CallOffered(_)
             | Record::CallAnswered { .. }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use playhouse_protocol::MessageId;
-use playhouse_protocol::message::{CallOutcome, CallResult, CallState, Changed, Message, Part};
+use playhouse_protocol::changes::{ChangeKind, TouchedFile};
+use playhouse_protocol::message::{CallOutcome, CallPart, CallResult, CallState, Changed, Message, Part};
+use playhouse_protocol::{MessageId, PartId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -68,27 +69,53 @@ pub(crate) fn paths(result: &CallResult) -> impl Iterator<Item = &str> {
     told(result).map(|told| told.path)
 }
 
+/// The absolute path that a change set of a session in `workspace` names.
+pub(crate) fn whole_path(workspace: &str, path: &str) -> String {
+    if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("{}/{path}", workspace.trim_end_matches('/'))
+    }
+}
+
 /// How much was changed: what a fold keeps of results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     total: Changed,
     paths: HashSet<Box<str>>,
+    /// The call whose change set came last: its result tells nothing that is not in there.
+    told: Option<PartId>,
 }
 
 impl Tally {
-    /// Adds what a result tells. Whether it tells of a change.
-    pub(crate) fn add(&mut self, result: &CallResult) -> bool {
+    /// Adds what a result tells, unless a change set did. Whether it tells of a change.
+    pub(crate) fn add(&mut self, call: PartId, result: &CallResult) -> bool {
+        if self.told.take_if(|told| *told == call).is_some() {
+            return false;
+        }
         let mut any = false;
         for Told { path, additions, deletions, .. } in told(result) {
             any = true;
-            self.total.additions = self.total.additions.saturating_add(additions);
-            self.total.deletions = self.total.deletions.saturating_add(deletions);
-            if self.paths.len() < MOST_FILES && !self.paths.contains(path) {
-                self.paths.insert(path.into());
-                self.total.files += 1;
-            }
+            self.add_file(path, additions, deletions);
         }
         any
+    }
+
+    /// Adds what a call changed.
+    pub(crate) fn add_set(&mut self, call: PartId, files: &[TouchedFile]) {
+        self.told = Some(call);
+        for file in files {
+            self.add_file(&file.path, file.additions, file.deletions);
+        }
+    }
+
+    fn add_file(&mut self, path: &str, additions: u64, deletions: u64) {
+        self.total.additions = self.total.additions.saturating_add(additions);
+        self.total.deletions = self.total.deletions.saturating_add(deletions);
+        if self.paths.len() < MOST_FILES && !self.paths.contains(path) {
+            self.paths.insert(path.into());
+            self.total.files += 1;
+        }
     }
 
     pub(crate) fn total(&self) -> Changed {
@@ -124,19 +151,35 @@ impl Changes {
                 continue;
             }
             for part in &message.parts {
-                if let Part::Call(call) = part
-                    && let CallState::Settled(result) = &call.state
-                {
-                    changes.add(result);
+                if let Part::Call(call) = part {
+                    changes.add(call);
                 }
             }
         }
         changes
     }
 
-    /// Adds what a result tells.
-    pub fn add(&mut self, result: &CallResult) {
-        told(result).for_each(|told| self.add_file(&told));
+    /// Adds what a call changed: what is known of that, else what its result tells. The patch is that of the result.
+    pub fn add(&mut self, call: &CallPart) {
+        let CallState::Settled(result) = &call.state else { return };
+        let Some(files) = &call.changed else {
+            told(result).for_each(|told| self.add_file(&told));
+            return;
+        };
+        for file in &files.0 {
+            let patch = told(result).find(|told| told.path == file.path).map_or("", |told| told.patch);
+            self.add_file(&Told {
+                path: &file.path,
+                status: match file.kind {
+                    ChangeKind::Added => "added",
+                    ChangeKind::Modified => "modified",
+                    ChangeKind::Deleted => "deleted",
+                },
+                additions: file.additions,
+                deletions: file.deletions,
+                patch,
+            });
+        }
     }
 
     /// Whether nothing was changed.

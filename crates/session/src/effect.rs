@@ -1,6 +1,7 @@
 //! What goes into the turn machine, and what comes out of it.
 
 use playhouse_policy::{Verdict, Want};
+use playhouse_protocol::changes::{ChangeSet, FileBefore};
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
 use playhouse_protocol::delegate::{Delegation, HandedOver};
 use playhouse_protocol::error::ErrorInfo;
@@ -14,6 +15,7 @@ use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
     ArtifactCaptured, Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
 };
+use playhouse_protocol::revert::{RevertReport, SessionReverted};
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{
@@ -197,6 +199,10 @@ pub struct PreparedCall {
     pub walls: Option<WallsInForce>,
     /// The work that it hands over to another session.
     pub delegation: Option<Delegation>,
+    /// The files that it is about to change, as they are.
+    pub before: Vec<FileBefore>,
+    /// Whether all that it changes will be known, although its tool does not say it.
+    pub tracked: bool,
 }
 
 /// How a call ended.
@@ -216,6 +222,8 @@ pub struct CallReport {
     pub todos: Option<Vec<Todo>>,
     /// What it captured.
     pub artifact: Option<Box<ArtifactCaptured>>,
+    /// What it changed in files.
+    pub changed: Option<Box<ChangeSet>>,
 }
 
 impl CallReport {
@@ -229,6 +237,7 @@ impl CallReport {
             attachments: Vec::new(),
             todos: None,
             artifact: None,
+            changed: None,
         }
     }
 }
@@ -309,6 +318,10 @@ pub enum Input {
     Offer(PartId, u64),
     /// A call ended.
     Call(PartId, CallReport),
+    /// A call changed files after it was given its result: it was killed, or goes on in the background.
+    Changed(PartId, ChangeSet),
+    /// Changes of files were taken back, or done again, while nothing ran.
+    Reverted(Ticket, SessionReverted, Box<RevertReport>),
     /// A deadline passed.
     Deadline(Deadline),
 }

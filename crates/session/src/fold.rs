@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use playhouse_protocol::changes::FileBefore;
 use playhouse_protocol::consent::{ConsentAnswer, ConsentAsked, PermissionRule};
 use playhouse_protocol::delegate::{Delegate, HandedOver};
 use playhouse_protocol::error::ErrorInfo;
@@ -27,10 +28,13 @@ use crate::changes::Tally;
 use crate::context::{Context, Shown};
 
 mod asides;
+mod changed;
 mod pages;
 mod records;
+mod reverts;
 mod size;
 
+pub use reverts::OpenRevert;
 pub(crate) use size::FILE_BYTES;
 
 /// So many requests that are settled are remembered with how: whoever answers one late is told.
@@ -100,6 +104,8 @@ pub struct Session {
     settled_rules: Vec<String>,
     /// What calls changed in files.
     pub(crate) tally: Tally,
+    /// What was taken back, the last at the end, until the next prompt drops it.
+    pub reverts: Vec<OpenRevert>,
     /// The session's list of things to do.
     pub todos: Vec<Todo>,
     /// The session's own rules.
@@ -300,6 +306,8 @@ pub struct OpenCall {
     pub question: Option<OpenQuestion>,
     /// To whom it hands work over.
     pub delegate: Option<Delegate>,
+    /// The files that it was about to change, as they were.
+    pub before: Vec<FileBefore>,
     /// How it is offered to the platform.
     pub offer: Option<Box<Offer>>,
 }
@@ -403,6 +411,7 @@ impl Session {
             shown_tools: Vec::new(),
             settled_rules: Vec::new(),
             tally: Tally::default(),
+            reverts: Vec::new(),
             todos: Vec::new(),
             permissions: created.permissions.clone(),
             unattended: created.unattended,
@@ -430,6 +439,14 @@ impl Session {
     pub fn is_between_steps(&self) -> bool {
         let step = self.turn.as_ref().and_then(|turn| turn.step.as_ref());
         step.is_none_or(|step| matches!(step.phase, StepPhase::Finished { .. }))
+    }
+
+    /// The calls that may have changed the workspace when the engine stopped, and that are not run again.
+    pub fn cut_off_calls(&self) -> impl Iterator<Item = &OpenCall> {
+        self.calls().iter().filter(|call| {
+            let phase = CallPhase::Intended { effect: Effect::Workspace, recovery: Recovery::Interrupt };
+            call.phase == phase && call.offer.as_ref().is_none_or(|offer| offer.answer.is_none())
+        })
     }
 
     /// What calls changed in files, all of them together.

@@ -43,8 +43,8 @@ pub use effect::{
     FailedAttempt, Input, NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, SystemMade, Ticket,
 };
 pub use fold::{
-    CallPhase, FoldError, OpenAside, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, Pricing, QueuedPrompt,
-    Session, Step, StepPhase, Turn, rules_in,
+    CallPhase, FoldError, OpenAside, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, OpenRevert, Pricing,
+    QueuedPrompt, Session, Step, StepPhase, Turn, rules_in,
 };
 pub use fork::{ForkOrder, ForkPoint, fork, fork_title};
 pub use machine::Machine;

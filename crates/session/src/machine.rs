@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{AttemptOutcome, TurnEnded, TurnOutcome};
-use playhouse_protocol::{CommandError, Entry, ErrorInfo, ModelRef, Record, Reply, Timestamp};
+use playhouse_protocol::{ChangeSet, CommandError, Entry, ErrorInfo, ModelRef, Record, Reply, Timestamp};
 
 use crate::effect::{Deadline, Effect, Input, PreparedCall, Stamp, Ticket};
 use crate::fold::{FoldError, QueuedPrompt, Session, StepPhase};
@@ -56,6 +56,8 @@ pub struct Machine {
     most_tasks: usize,
     /// What is known of calls that ran when the engine stopped, by call.
     interrupted: BTreeMap<String, String>,
+    /// What calls changed that ran when the engine stopped.
+    recovered: BTreeMap<PartId, ChangeSet>,
     live: Live,
     /// It does nothing about what is unfinished until somebody wants something.
     suspended: bool,
@@ -130,6 +132,7 @@ impl Machine {
             asking_wait_ms: ASKING_WAIT_MS,
             most_tasks: MOST_TASKS,
             interrupted: BTreeMap::new(),
+            recovered: BTreeMap::new(),
             live: Live::default(),
             suspended: false,
             stopping: false,
@@ -149,6 +152,12 @@ impl Machine {
     #[must_use]
     pub fn interrupted(self, interrupted: BTreeMap<String, String>) -> Self {
         Self { interrupted, ..self }
+    }
+
+    /// Says what calls changed that ran when the engine stopped. It becomes a part of their results.
+    #[must_use]
+    pub fn recovered(self, recovered: BTreeMap<PartId, ChangeSet>) -> Self {
+        Self { recovered, ..self }
     }
 
     /// Says how much work may be handed over to other sessions at once; it is 8 unless told otherwise.
@@ -250,6 +259,15 @@ impl Machine {
             Input::SystemMade(made) => self.on_system_made(made, stamp),
             Input::Prepared(call, prepared) => self.on_prepared(call, prepared, stamp),
             Input::Call(call, report) => self.on_call(call, report, stamp),
+            Input::Changed(call, set) => self.on_changed(call, set, stamp),
+            Input::Reverted(ticket, reverted, report) => {
+                if self.refuse_deleted(ticket) {
+                    return Ok(());
+                }
+                self.append(Record::Reverted(reverted), stamp.now)?;
+                self.reply(ticket, Ok(Reply::Reverted(report)));
+                Ok(())
+            }
             Input::Deadline(Deadline::Retry { step }) => {
                 self.live.retrying.take_if(|retrying| *retrying == step);
                 self.on_summary_due(step);
@@ -416,6 +434,8 @@ fn wants_work(input: &Input) -> bool {
         | Input::SystemMade(_)
         | Input::Prepared(..)
         | Input::Call(..)
+        | Input::Changed(..)
+        | Input::Reverted(..)
         | Input::Stop
         | Input::Deadline(_) => false,
     }

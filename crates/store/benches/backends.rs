@@ -9,6 +9,9 @@
     reason = "a bench tells its numbers, and ends with a panic if it must"
 )]
 
+#[path = "../tests/it/changes.rs"]
+#[allow(dead_code, reason = "the tests need more of it")]
+mod changes;
 #[path = "../tests/it/samples.rs"]
 #[allow(dead_code, reason = "the tests need more of it")]
 mod samples;

@@ -281,11 +281,22 @@ fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
         Record::CallSettled { result, .. } => (&[][..], &result.attachments[..]),
         _ => (&[][..], &[][..]),
     };
+    let (before, changes) = match record {
+        Record::CallIntended(intended) => (&intended.before[..], &[][..]),
+        Record::WorkspaceChanged(changed) => (&[][..], &changed.set.changes[..]),
+        Record::Reverted(reverted) => (&[][..], &reverted.set.changes[..]),
+        _ => (&[][..], &[][..]),
+    };
+    let images = changes.iter().flat_map(|file| [&file.before, &file.after]);
+    let images = before.iter().map(|file| &file.image).chain(images).flatten();
     let files = parts.iter().filter_map(|part| match part {
         Part::File { file, .. } => Some(file),
         _ => None,
     });
-    files.chain(attachments).map(|attachment| &attachment.blob)
+    files
+        .chain(attachments)
+        .map(|attachment| &attachment.blob)
+        .chain(images.filter_map(|image| image.content.blob()))
 }
 
 /// Damage of the table, as a problem. Other errors are none of what is stored.

@@ -47,6 +47,7 @@ impl House {
             host: Arc::new(Alone::default()),
             processes: Processes::new().of("ses_bench"),
             walls: Walls::open(),
+            writes: playhouse_tools::WriteLog::default(),
         };
         Self { folder, registry: Registry::native(), context }
     }

@@ -224,6 +224,7 @@ fn context(root: &Path) -> (Registry, CallContext) {
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_bench"),
         walls: Walls::open(),
+        writes: playhouse_tools::WriteLog::default(),
     };
     // Only these, so that the process holds nothing else: the other tools bring along clients for the network.
     let mut registry = Registry::new();

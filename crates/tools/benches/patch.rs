@@ -69,6 +69,7 @@ fn main() {
         host: Arc::new(Alone::new(registry.clone())),
         processes: Processes::new().of("ses_bench"),
         walls: Walls::open(),
+        writes: playhouse_tools::WriteLog::default(),
     };
     for file in 0..FILES {
         let mut content = String::new();

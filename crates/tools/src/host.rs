@@ -10,7 +10,7 @@ use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::TurnOutcome;
 use playhouse_protocol::{CallAnswer, PartId, SessionId};
 
-use crate::{Prepared, Registry, Tool, ToolError};
+use crate::{CallObserver, Prepared, Registry, Tool, ToolError};
 
 /// What the engine does for one call. Whatever a call does through it is bound by the rules that bind the call itself.
 pub trait Host: Send + Sync {
@@ -47,6 +47,11 @@ pub trait Host: Send + Sync {
     /// is the work.
     fn hand_over(&self, _work: Work) -> BoxFuture<'_, Result<WorkEnd, ToolError>> {
         async { Err(nobody()) }.boxed()
+    }
+
+    /// What sees its calls, in this order, where they may change the workspace.
+    fn observers(&self) -> &[Box<dyn CallObserver>] {
+        &[]
     }
 
     /// Whether the session's model has yet to be shown this rules file of a subdirectory. From then on it counts as shown, as

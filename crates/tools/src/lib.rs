@@ -10,6 +10,7 @@
 //! - [`TypedTool`], [`FunctionTool`]: short ways to write a tool; as two functions, or as one
 //! - [`Host`]: what the engine does for a call
 //! - [`runner`]: the one way in which calls are made
+//! - [`changed`]: the files that a call wrote; [`CallObserver`]: what sees a call before and after it runs
 //! - [`arguments`]: schemas from types, and a strict reading that says what does not fit
 //! - [`capture`]: tools that keep their arguments
 //! - [`schema`]: values against JSON Schemas from outside
@@ -30,7 +31,7 @@
 //! use playhouse_policy::Verdict;
 //! use playhouse_protocol::message::CallInput;
 //! use playhouse_tools::storage::SessionStorage;
-//! use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
+//! use playhouse_tools::{Alone, CallContext, OutputSink, Registry, WriteLog, runner};
 //! use playhouse_sandbox::{Processes, Walls};
 //! use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 //! use tokio_util::sync::CancellationToken;
@@ -56,6 +57,7 @@
 //!     host: Arc::new(Alone::new(registry.clone())),
 //!     processes: Processes::new().of("ses_1"),
 //!     walls: Walls::open(),
+//!     writes: WriteLog::default(),
 //! };
 //!
 //! let input = CallInput::from_model(r#"{"command": "echo $((6 * 7)); exit 3"}"#);
@@ -72,6 +74,7 @@ pub mod arguments;
 pub mod bash;
 pub mod batch;
 pub mod capture;
+pub mod changed;
 pub mod edit;
 mod files;
 mod function;
@@ -84,6 +87,7 @@ pub mod media;
 pub mod multiedit;
 mod names;
 pub mod notebook;
+pub mod observe;
 mod options;
 pub mod outputs;
 mod patch;
@@ -108,8 +112,10 @@ mod typed;
 pub mod web;
 pub mod write;
 
+pub use changed::{WriteLog, WriteLogReader};
 pub use function::FunctionTool;
 pub use host::{Alone, Host, Showing, Work, WorkEnd, judge_call};
+pub use observe::{CallObserver, Intent, ObservedCall};
 pub use options::NativeOptions;
 pub use registry::{Registry, RegistryError};
 pub use source::{

@@ -7,7 +7,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use playhouse_policy::Access;
 use playhouse_protocol::message::CallInput;
+use playhouse_protocol::record::Effect;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +17,7 @@ use crate::files::document::cut_characters;
 use crate::files::{counted, size};
 use crate::tool::NewAttachment;
 use crate::truncate::{self, Capped, Room};
-use crate::{CallContext, Prepared, Registry, Tool, ToolError, ToolOutput, arguments};
+use crate::{CallContext, Intent, ObservedCall, Prepared, Registry, Tool, ToolError, ToolOutput, arguments};
 
 /// How long a cancelled tool has for cleaning up; then it is dropped. Commands need most of a second in the worst case.
 const GRACE: Duration = Duration::from_secs(1);
@@ -113,7 +115,7 @@ pub async fn execute(
         checked = check_workspace(context) => checked,
     };
     let executed = match checked {
-        Ok(()) => execute_uncapped(&**tool, prepared, context).await,
+        Ok(()) => execute_observed(&**tool, prepared, context).await,
         Err(error) => Err(error),
     };
     match executed {
@@ -128,6 +130,49 @@ pub async fn execute(
         }
         Err(error) => Err(cap_error(error, Room::WHOLE, context).await),
     }
+}
+
+/// What the observers of a call that was prepared with this effect and these accesses, and may run, know before it does.
+///
+/// # Errors
+/// What one of them says against it.
+pub async fn intend(
+    tool: &dyn Tool,
+    effect: Effect,
+    accesses: &[Access],
+    context: &CallContext,
+) -> Result<Intent, ToolError> {
+    let mut all = Intent::default();
+    if effect == Effect::Workspace {
+        for observer in context.host.observers() {
+            let call = ObservedCall { tool, accesses };
+            let Intent { before, tracked } = observer.intend(call, context).await?;
+            all.before.extend(before);
+            all.tracked |= tracked;
+        }
+    }
+    Ok(all)
+}
+
+/// [`execute_uncapped`] in the sight of the observers.
+async fn execute_observed(
+    tool: &dyn Tool,
+    mut prepared: Prepared,
+    context: &CallContext,
+) -> Result<ToolOutput, ToolError> {
+    let observers = match prepared.effect {
+        Effect::Workspace => context.host.observers(),
+        Effect::None | Effect::Session | Effect::Delegated => &[],
+    };
+    let accesses = std::mem::take(&mut prepared.accesses);
+    for observer in observers {
+        observer.before(ObservedCall { tool, accesses: &accesses }, context).await;
+    }
+    let mut ended = execute_uncapped(tool, prepared, context).await;
+    for observer in observers {
+        observer.after(&mut ended, context).await;
+    }
+    ended
 }
 
 /// [`execute`] for one who caps what comes, and hands on which files were seen.

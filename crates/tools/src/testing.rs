@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::storage::SessionStorage;
 use crate::{
     Alone, CallContext, Host, OutputSink, Plan, Prepared, Registry, Risk, Showing, Tool, ToolError,
-    ToolOutput, Work, WorkEnd, runner,
+    ToolOutput, Work, WorkEnd, WriteLog, runner,
 };
 
 /// The smallest image: one pixel.
@@ -76,6 +76,7 @@ pub fn context_with(
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_test"),
         walls: Walls::open(),
+        writes: WriteLog::default(),
     })
 }
 

@@ -23,6 +23,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use crate::Host;
+use crate::changed::WriteLog;
 use crate::storage::SessionStorage;
 
 /// Why a call has no good result. The text is what the model reads.
@@ -70,6 +71,8 @@ pub struct CallContext {
     pub processes: SessionProcesses,
     /// What holds the programs that the call starts.
     pub walls: Walls,
+    /// Where it notes each file that it writes, the moment it is written.
+    pub writes: WriteLog,
 }
 
 impl fmt::Debug for CallContext {

@@ -44,7 +44,8 @@ use walk::Spot;
 pub use kept::{RECORD, restore};
 pub use take::{Taken, check_takable, remove_empty, take};
 pub use write::{
-    Expected, InPlace, Written, create_parents, create_private, write_atomic, write_keeping, write_like,
+    Expected, InPlace, Written, create_parents, create_private, set_mode, write_atomic, write_keeping,
+    write_like,
 };
 
 /// Why the door stays shut. The text names the place as people and models know it.

@@ -45,7 +45,7 @@ mod tracker;
 mod within;
 
 pub use at_once::{Reader, at_once, would_wait, would_wait_for};
-pub use hash::{ContentHash, hash};
+pub use hash::{ContentHash, hash, hash_of};
 pub use locks::{PathGuard, PathLocks};
 pub use pool::Pool;
 pub use resolve::{PathError, Resolved};

@@ -17,6 +17,7 @@ pub(crate) mod mcp_server;
 pub(crate) mod messages;
 mod openapi;
 mod prompts;
+pub(crate) mod reverts;
 pub(crate) mod sessions;
 mod templates;
 pub(crate) mod usage;
@@ -62,6 +63,8 @@ operations! {
     post "/v1/sessions/{session}/abort" => prompts::abort;
     post "/v1/sessions/{session}/resume" => prompts::resume;
     post "/v1/sessions/{session}/compact" => prompts::compact;
+    post "/v1/sessions/{session}/revert" => reverts::revert;
+    post "/v1/sessions/{session}/unrevert" => reverts::unrevert;
     get "/v1/mcp-servers" => mcp::list;
     post "/v1/mcp-servers/{name}/connect" => mcp::connect;
     post "/v1/mcp-servers/{name}/disconnect" => mcp::disconnect;

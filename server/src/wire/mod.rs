@@ -74,6 +74,8 @@ pub(crate) fn router() -> Router<App> {
         .route("/session/{id}/children", get(sessions::children))
         .route("/session/{id}/abort", post(sessions::abort))
         .route("/session/{id}/summarize", post(sessions::summarize))
+        .route("/session/{id}/revert", post(sessions::revert))
+        .route("/session/{id}/unrevert", post(sessions::unrevert))
         .route("/session/{id}/fork", post(sessions::fork))
         .route("/session/{id}/message", get(messages::list).post(prompts::prompt))
         .route("/session/{id}/message/{message}", get(messages::read))

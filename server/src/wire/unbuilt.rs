@@ -42,8 +42,6 @@ const TABLE: &[(&str, &str, &str)] = &[
         "/session/{id}/init",
         "there is no built-in command: write a template in `.playhouse/commands/`",
     ),
-    ("POST", "/session/{id}/revert", "there are no snapshots of files yet"),
-    ("POST", "/session/{id}/unrevert", "there are no snapshots of files yet"),
     ("POST,DELETE", "/session/{id}/share", "sessions are not shared"),
     ("DELETE", "/session/{id}/message/{message}", "what was said stays said"),
     ("PATCH,DELETE", "/session/{id}/message/{message}/part/{part}", "what was said stays said"),

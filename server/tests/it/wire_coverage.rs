@@ -101,6 +101,7 @@ impl Scene {
                 parameters.insert("sessionID", &self.long);
                 body = json!({"providerID": "mock", "modelID": "worker"});
             }
+            ("POST", "/session/{sessionID}/revert") => body = json!({"messageID": self.message}),
             ("POST", "/session/{sessionID}/permissions/{permissionID}") => {
                 let (session, permission) = &self.careful[0];
                 parameters.extend([("sessionID", &**session), ("permissionID", permission)]);

@@ -52,6 +52,7 @@ pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Pa
         host: Arc::new(Alone::with_policy(Arc::clone(&registry), policy)),
         processes: Processes::new().of("by-hand"),
         walls: Walls::open(),
+        writes: playhouse_tools::WriteLog::default(),
     };
     for call in calls {
         let input = CallInput::Object(call.input.clone());

@@ -116,6 +116,7 @@ impl Stage {
             host: Arc::new(Alone::new(Arc::new(Registry::new()))),
             processes: Processes::new().of("ses_1"),
             walls: Walls::open(),
+            writes: playhouse_tools::WriteLog::default(),
         }
     }
 

@@ -175,6 +175,16 @@ impl Context {
         self.made_room(at);
     }
 
+    /// The messages from `place` on are dropped; `compacted`: what tells of the last compaction is among them.
+    pub(crate) fn rewind(&mut self, place: usize, compacted: bool, at: Seq) {
+        if compacted {
+            self.compacted = None;
+        }
+        self.stale.retain(|range| range.start < place);
+        self.stale.iter_mut().for_each(|range| range.end = range.end.min(place));
+        self.revision = at;
+    }
+
     fn made_room(&mut self, at: Seq) {
         self.revision = at;
         self.in_a_row += 1;

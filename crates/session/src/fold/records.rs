@@ -38,7 +38,7 @@ impl Session {
                 Ok(())
             }
             Record::Forked(forked) => self.forked(forked),
-            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry.at),
+            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, entry),
             Record::TurnStarted { turn } => self.turn_started(*turn),
             Record::AttemptStarted(started) if started.purpose.is_aside() => self.aside_started(started),
             Record::AttemptStarted(started) => self.attempt_started(started, entry.at),
@@ -62,6 +62,10 @@ impl Session {
                 Ok(())
             }
             Record::ArtifactCaptured(artifact) => self.artifact_captured(artifact),
+            Record::WorkspaceChanged(changed) => {
+                self.workspace_changed(changed);
+                Ok(())
+            }
             Record::CallIntended(intended) => self.call_intended(intended, entry.at),
             Record::CallSettled { call, result } => self.call_settled(*call, result.clone()),
             Record::ContextCleared(cleared) => {
@@ -77,6 +81,7 @@ impl Session {
                 self.turn_summarized(summarized);
                 Ok(())
             }
+            Record::Reverted(reverted) => self.reverted(reverted, entry.seq),
             Record::Deleted {} => match &self.turn {
                 Some(turn) => Err(format!("turn {} still runs", turn.id)),
                 None => Ok(()),
@@ -157,7 +162,9 @@ impl Session {
         Ok(())
     }
 
-    fn prompt_admitted(&mut self, prompt: &PromptAdmitted, at: Timestamp) -> Result<(), String> {
+    fn prompt_admitted(&mut self, prompt: &PromptAdmitted, entry: &Entry) -> Result<(), String> {
+        self.drop_reverted(entry.seq);
+        let at = entry.at;
         self.background.retain(|delegate| delegate.report != Some(prompt.message));
         if self.knows_prompt(prompt.message) {
             return Err(format!("prompt {} was admitted before", prompt.message));
@@ -343,6 +350,7 @@ impl Session {
             source: proposed.source,
             opaque: None,
             state: CallState::Pending,
+            changed: None,
         }));
         Ok(())
     }
@@ -415,6 +423,7 @@ impl Session {
                         consent: None,
                         question: None,
                         delegate: None,
+                        before: Vec::new(),
                         offer: None,
                     });
                     let mut part = proposed.swap_remove(place);
@@ -539,16 +548,16 @@ impl Session {
             CallPhase::Settled => return Err(format!("call {call} has its result already")),
         }
         open.phase = CallPhase::Settled;
+        let before = std::mem::take(&mut open.before);
         let begun = open.delegate.filter(|_| result.outcome == CallOutcome::Done);
         if let (Some(delegate), None) = (open.delegate, begun) {
             // Whatever came of it, nobody is told of it any more.
             self.background.retain(|other| *other != delegate);
         }
         self.conversation_bytes += self.context.result_bytes(call, &result);
-        if self.tally.add(&result)
-            && let Some(turn) = &mut self.turn
-        {
-            turn.changed = true;
+        let names_none = self.names_no_change(call, &before);
+        if !names_none && self.tally.add(call, &result) {
+            self.turn.iter_mut().for_each(|turn| turn.changed = true);
         }
         let is_done = result.outcome == CallOutcome::Done;
         let part = self.call_part(call)?;
@@ -579,6 +588,7 @@ impl Session {
         }
         call.phase = CallPhase::Intended { effect: intended.effect, recovery: intended.recovery };
         call.delegate = intended.delegate;
+        call.before.clone_from(&intended.before);
         if let Some(delegate) = intended.delegate.filter(|delegate| delegate.report.is_some())
             && !self.background.contains(&delegate)
         {

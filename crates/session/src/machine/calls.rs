@@ -5,7 +5,7 @@ use playhouse_protocol::delegate::Delegate;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{CallOutcome, CallPart, CallResult, CallState, Part};
 use playhouse_protocol::record::{CallIntended, Effect as CallEffect, Recovery};
-use playhouse_protocol::{CallAnswer, Message, Record, Timestamp};
+use playhouse_protocol::{CallAnswer, ChangeSet, Message, Record, Timestamp, WorkspaceChanged};
 
 use super::{LiveCall, Machine};
 use crate::effect::{CallReport, Effect, PreparedCall, Stamp};
@@ -114,16 +114,24 @@ impl Machine {
         prepared: &PreparedCall,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let before = self.session.calls().iter().find(|open| open.id == call).and_then(|open| open.delegate);
+        let begun = self.session.calls().iter().find(|open| open.id == call).and_then(|open| open.delegate);
         let delegate = prepared.delegation.map(|delegation| {
             // One that runs again goes on with what it had begun.
-            before.unwrap_or_else(|| Delegate {
+            begun.unwrap_or_else(|| Delegate {
                 session: delegation.session.unwrap_or_else(|| stamp.ids.next(stamp.now)),
                 prompt: stamp.ids.next(stamp.now),
                 report: delegation.background.then(|| stamp.ids.next(stamp.now)),
             })
         });
-        let intended = CallIntended { call, effect: prepared.effect, recovery: prepared.recovery, delegate };
+        let PreparedCall { effect, recovery, before, tracked, .. } = prepared;
+        let intended = CallIntended {
+            call,
+            effect: *effect,
+            recovery: *recovery,
+            delegate,
+            before: before.clone(),
+            tracked: *tracked,
+        };
         self.append(Record::CallIntended(intended), stamp.now)?;
         self.live.calls.insert(call, LiveCall::Running);
         let after_flush = prepared.effect != CallEffect::None;
@@ -221,7 +229,7 @@ impl Machine {
             Some(CallState::Pending | CallState::Asking) => stamp.now,
         };
         let ended: Timestamp = stamp.now.max(started);
-        let CallReport { outcome, title, output, metadata, attachments, todos, artifact } = report;
+        let CallReport { outcome, title, output, metadata, attachments, todos, artifact, changed } = report;
         self.withdraw_question(call, stamp)?;
         if let Some(todos) = todos {
             self.append(Record::TodosChanged { todos }, stamp.now)?;
@@ -229,8 +237,25 @@ impl Machine {
         if let Some(artifact) = artifact {
             self.append(Record::ArtifactCaptured(*artifact), stamp.now)?;
         }
+        let recovered = self.recovered.remove(&call);
+        if let Some(set) = changed.map(|set| *set).or(recovered) {
+            self.append(Record::WorkspaceChanged(WorkspaceChanged { call, set }), stamp.now)?;
+        }
         let result = CallResult { outcome, title, output, metadata, attachments, started, ended };
         self.append(Record::CallSettled { call, result }, stamp.now)
+    }
+
+    /// Writes down what a call changed that has its result already.
+    pub(super) fn on_changed(
+        &mut self,
+        call: PartId,
+        set: ChangeSet,
+        stamp: &mut Stamp<'_>,
+    ) -> Result<(), FoldError> {
+        if set.is_nothing() || self.session.is_deleted() {
+            return Ok(());
+        }
+        self.append(Record::WorkspaceChanged(WorkspaceChanged { call, set }), stamp.now)
     }
 
     /// Settles all calls of an answer that must not be acted upon.

@@ -510,6 +510,9 @@ impl Harness {
             }
             Record::ContextCompacted(compacted) => format!("{:?}", compacted.how).to_lowercase(),
             Record::TodosChanged { todos } => todos.len().to_string(),
+            Record::WorkspaceChanged(changed) => {
+                format!("{} {}", self.name(changed.call.as_str()), changed.set.changes.len())
+            }
             Record::ArtifactCaptured(artifact) => artifact.name.clone(),
             Record::TurnEnded(ended) => format!("{} {}", self.name(ended.turn.as_str()), ended.outcome),
             _ => return record.kind().to_owned(),
@@ -529,6 +532,8 @@ pub(crate) fn prepared(effect: CallEffect, verdict: Verdict) -> PreparedCall {
         diff: false,
         walls: None,
         delegation: None,
+        before: Vec::new(),
+        tracked: false,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod artifacts;
 mod asking;
+mod changed;
 mod clock;
 mod consents;
 mod forks;

@@ -124,7 +124,8 @@ fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Eff
             let artifact = (todos.is_none() && by.is_multiple_of(5))
                 .then(|| Box::new(crate::artifacts::captured(call, "note")));
             let text = CallReport::text(outcome, output);
-            h.raw(Input::Call(call, CallReport { todos, artifact, metadata, ..text }))
+            let changed = by.is_multiple_of(2).then(|| Box::new(crate::changed::made(&["a"], u64::from(by))));
+            h.raw(Input::Call(call, CallReport { todos, artifact, metadata, changed, ..text }))
         }
         21 | 22 => {
             let attempt = pick(&world.asides, by)?;

@@ -211,6 +211,8 @@ impl Steps {
             effect: Effect::None,
             recovery: Recovery::Rerun,
             delegate: None,
+            before: Vec::new(),
+            tracked: false,
         });
         let result = CallResult {
             outcome: CallOutcome::Done,

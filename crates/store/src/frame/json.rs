@@ -10,7 +10,7 @@ use super::FrameError;
 pub const MAX_DEPTH: usize = 256;
 
 /// The newest version that this engine reads of each kind of record.
-const KINDS: [(&str, u16); 26] = [
+const KINDS: [(&str, u16); 28] = [
     ("session.created", 1),
     ("session.changed", 1),
     ("session.forked", 1),
@@ -28,6 +28,7 @@ const KINDS: [(&str, u16); 26] = [
     ("question.settled", 1),
     ("todos.changed", 1),
     ("artifact.captured", 1),
+    ("workspace.changed", 1),
     ("call.intended", 1),
     ("call.offered", 1),
     ("call.answered", 1),
@@ -36,6 +37,7 @@ const KINDS: [(&str, u16); 26] = [
     ("context.compacted", 1),
     ("turn.ended", 1),
     ("turn.summarized", 1),
+    ("session.reverted", 1),
     ("session.deleted", 1),
 ];
 

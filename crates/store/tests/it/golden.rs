@@ -13,6 +13,7 @@ use playhouse_store::StoreError;
 use playhouse_store::frame::{self, Spilled};
 
 use crate::attached::with_mentions_and_blocks;
+use crate::changes::with_before_images;
 use crate::handed::with_work_handed_over;
 use crate::samples::*;
 
@@ -42,6 +43,7 @@ fn contents() -> Vec<(String, Vec<Entry>)> {
         .chain(with_later_fields())
         .chain(with_work_handed_over())
         .chain(with_mentions_and_blocks())
+        .chain(with_before_images())
         .map(|(name, record)| (name.to_owned(), vec![entry(record)]))
         .collect();
     contents.push((SPILLED.to_owned(), vec![entry(large())]));

@@ -68,6 +68,8 @@ pub(crate) fn with_work_handed_over() -> Vec<(&'static str, Record)> {
                 effect: Effect::Delegated,
                 recovery: Recovery::Reattach,
                 delegate: Some(delegate),
+                before: Vec::new(),
+                tracked: false,
             }),
         ),
     ]

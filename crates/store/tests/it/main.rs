@@ -4,6 +4,7 @@
 
 mod attached;
 mod blobs;
+mod changes;
 mod checking;
 mod compaction;
 #[macro_use]

@@ -13,10 +13,10 @@ use playhouse_protocol::question::{
     Question, QuestionAnswer, QuestionAsked, QuestionOption, Todo, TodoPriority, TodoStatus,
 };
 use playhouse_protocol::record::{
-    ArtifactCaptured, AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed,
-    ConsentAnswer, ConsentAsked, ContextCleared, ContextCompacted, Effect, Forked, PromptAdmitted, Recovery,
-    SessionChanged, SessionCreated, SettledTool, ShortenedOutput, StepFinished, StepPart, SystemSettled,
-    ToolsSettled, TurnEnded, TurnOutcome, TurnSummarized,
+    ArtifactCaptured, AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ConsentAnswer,
+    ConsentAsked, ContextCleared, ContextCompacted, Forked, PromptAdmitted, SessionChanged, SessionCreated,
+    SettledTool, ShortenedOutput, StepFinished, StepPart, SystemSettled, ToolsSettled, TurnEnded,
+    TurnOutcome, TurnSummarized,
 };
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens, Totals, Usage};
 use playhouse_protocol::walls::{Strength, WallsAllowed, WallsInForce};
@@ -26,6 +26,8 @@ use playhouse_protocol::{
 };
 use playhouse_store::{Append, Backend, Store, StoreError, StoreOptions};
 use serde_json::{Map, Value, json};
+
+use crate::changes;
 
 pub(crate) const TENANT: &str = "acme";
 
@@ -534,12 +536,8 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             blob: None,
             hash: format!("sha256:{}", "a".repeat(64)),
         }),
-        Record::CallIntended(CallIntended {
-            call: part(11),
-            effect: Effect::Workspace,
-            recovery: Recovery::Interrupt,
-            delegate: None,
-        }),
+        changes::changed(part(11)),
+        Record::CallIntended(changes::intended(part(11))),
         Record::CallOffered(CallOffered {
             call: part(11),
             tool: "weather_at".to_owned(),
@@ -598,6 +596,7 @@ pub(crate) fn one_of_each_kind() -> Vec<Record> {
             attempt: attempt(20),
             text: "I fixed the test in `src/a.rs`.".to_owned(),
         }),
+        changes::reverted(message(3), part(11)),
         Record::Deleted {},
     ]
 }

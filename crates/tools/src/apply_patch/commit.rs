@@ -11,6 +11,7 @@ use playhouse_workspace::door::{self, DoorError, Expected, Taken, Written};
 use playhouse_workspace::{ContentHash, FileTracker, Resolved};
 
 use super::plan::{Change, Planned};
+use crate::changed::{FileState, FileWrite};
 use crate::files::change::{self, Keeping};
 use crate::files::seen::{self, Current};
 use crate::tool::ToolError;
@@ -25,6 +26,9 @@ pub(super) fn commit(
     known: &FileTracker,
     keeping: &Keeping,
 ) -> Result<Vec<String>, ToolError> {
+    for Planned { place, change } in planned {
+        keeping.writes.must_be_intended(place, change.before().map(|current| current.hash))?;
+    }
     let mut journal = Journal { done: Vec::new(), known, keeping };
     let written = journal.carry_out(planned).map_err(|error| journal.undo(&error))?;
     let left = journal.settle();
@@ -57,9 +61,9 @@ struct Journal<'a> {
 
 enum Done<'a> {
     /// A file was taken aside.
-    Took(Taken),
+    Took { taken: Taken, gone: FileWrite },
     /// A file was made, and these directories for it.
-    Made { place: &'a Resolved, hash: ContentHash },
+    Made { place: &'a Resolved, hash: ContentHash, made: FileWrite },
     /// Directories were made.
     MadeDirectories(Vec<PathBuf>),
     /// A file got other content.
@@ -83,7 +87,10 @@ impl<'a> Journal<'a> {
         let written = self.bring(planned)?;
         for (place, before) in goes(planned) {
             let taken = door::take(place, Expected::Content(before.hash))?;
-            self.done.push(Done::Took(taken));
+            let gone =
+                FileWrite { path: place.path.clone(), before: Some(before.state(taken.mode())), after: None };
+            self.keeping.writes.wrote(gone.clone());
+            self.done.push(Done::Took { taken, gone });
         }
         Ok(written)
     }
@@ -101,8 +108,7 @@ impl<'a> Journal<'a> {
                 Change::Update { before, text, .. } if before.text == *text => {}
                 Change::Update { before, text, encoded, .. } => {
                     let bytes = encoded.as_ref().unwrap_or(text);
-                    let expected = Expected::Content(before.hash);
-                    let wrote = self.keeping.write(written.len(), place, bytes, expected)?;
+                    let wrote = self.keeping.change(written.len(), place, before, bytes)?;
                     self.done.push(Done::Changed { place, before, hash: wrote.hash });
                     written.push((place, bytes, wrote));
                 }
@@ -126,7 +132,10 @@ impl<'a> Journal<'a> {
             Some(origin) => door::write_like(place, bytes, origin)?,
             None => door::write_atomic(place, bytes, Expected::Nothing)?,
         };
-        self.done.push(Done::Made { place, hash: wrote.hash });
+        self.keeping.made(place, bytes, &wrote);
+        let after = Some(FileState::new(wrote.hash, bytes, wrote.mode));
+        let made = FileWrite { path: place.path.clone(), before: None, after };
+        self.done.push(Done::Made { place, hash: wrote.hash, made });
         Ok((place, bytes, wrote))
     }
 
@@ -134,7 +143,9 @@ impl<'a> Journal<'a> {
     fn settle(mut self) -> Vec<String> {
         let done = std::mem::take(&mut self.done);
         let removed = done.into_iter().filter_map(|done| match done {
-            Done::Took(taken) => taken.remove().err(),
+            Done::Took { taken, gone } => {
+                taken.remove().err().inspect(|_| self.keeping.writes.wrote(gone.reversed()))
+            }
             Done::Made { .. } | Done::MadeDirectories(_) | Done::Changed { .. } => None,
         });
         removed.map(|error| error.to_string()).collect()
@@ -158,18 +169,27 @@ impl<'a> Journal<'a> {
         let mut lost = Vec::new();
         while let Some(done) = self.done.pop() {
             let undone = match done {
-                Done::Took(taken) => taken.put_back(),
-                // Content that somebody else wrote meanwhile is not thrown away.
-                Done::Made { place, hash } => {
-                    door::take(place, Expected::Content(hash)).and_then(Taken::remove)
+                Done::Took { taken, gone } => {
+                    taken.put_back().inspect(|()| self.keeping.writes.wrote(gone.reversed()))
                 }
+                // Content that somebody else wrote meanwhile is not thrown away.
+                Done::Made { place, hash, made } => door::take(place, Expected::Content(hash))
+                    .and_then(Taken::remove)
+                    .inspect(|()| self.keeping.writes.wrote(made.reversed())),
                 Done::MadeDirectories(directories) => {
                     door::remove_empty(&directories);
                     Ok(())
                 }
                 Done::Changed { place, before, hash } => {
                     let restored = self.keeping.write(0, place, before.raw(), Expected::Content(hash));
-                    restored.map(|written| seen::remember(self.known, place, before.raw(), written.hash))
+                    restored.map(|written| {
+                        seen::remember(self.known, place, before.raw(), written.hash);
+                        self.keeping.writes.wrote(FileWrite {
+                            path: place.path.clone(),
+                            before: None,
+                            after: Some(before.state(written.mode)),
+                        });
+                    })
                 }
             };
             lost.extend(undone.err().map(|error| error.to_string()));
@@ -248,13 +268,17 @@ mod tests {
         }
         let known = FileTracker::new();
         let before = seen::current(&changed).unwrap().unwrap();
-        let take = |place: &Resolved| Done::Took(door::take(place, Expected::Anything).unwrap());
+        let nothing = |place: &Resolved| FileWrite { path: place.path.clone(), before: None, after: None };
+        let take = |place: &Resolved| Done::Took {
+            taken: door::take(place, Expected::Anything).unwrap(),
+            gone: nothing(place),
+        };
         let mut journal = Journal {
             done: vec![
                 take(&gone),
                 take(&free),
                 Done::MadeDirectories(vec![root.join("made")]),
-                Done::Made { place: &made, hash: hash(b"patched") },
+                Done::Made { place: &made, hash: hash(b"patched"), made: nothing(&made) },
                 Done::Changed { place: &changed, before: &before, hash: hash(b"patched") },
             ],
             known: &known,

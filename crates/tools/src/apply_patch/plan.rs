@@ -55,6 +55,14 @@ impl Change {
         }
     }
 
+    /// What stands at the place before.
+    pub(super) fn before(&self) -> Option<&Current> {
+        match self {
+            Self::Delete { before } | Self::Update { before, .. } => Some(before),
+            Self::Add { .. } => None,
+        }
+    }
+
     /// What stands at the place before, if nothing does afterwards.
     pub(super) fn gone(&self) -> Option<&Current> {
         match self {

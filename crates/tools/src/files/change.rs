@@ -12,6 +12,7 @@ use super::diff::{Diff, unified};
 use super::encoding::Encoding;
 use super::seen::{self, Current, LARGEST};
 use super::size;
+use crate::changed::{FileState, FileWrite, WriteLog};
 use crate::tool::{CallContext, ToolError, ToolOutput};
 
 /// Bytes of a diff that clients get.
@@ -56,12 +57,48 @@ pub(crate) fn encoded<'a>(
 pub(crate) struct Keeping {
     workspace: Arc<Workspace>,
     output_file: PathBuf,
+    /// Where it is noted what was written.
+    pub(crate) writes: WriteLog,
 }
 
 impl Keeping {
     /// Beside what the call of this context saves.
     pub(crate) fn of(context: &CallContext) -> Self {
-        Self { workspace: Arc::clone(&context.workspace), output_file: context.output_file.clone() }
+        Self {
+            workspace: Arc::clone(&context.workspace),
+            output_file: context.output_file.clone(),
+            writes: context.writes.clone(),
+        }
+    }
+
+    /// Makes `bytes` the content of the file at `resolved`, which is `before` now, and notes it.
+    pub(crate) fn change(
+        &self,
+        index: usize,
+        resolved: &Resolved,
+        before: &Current,
+        bytes: &[u8],
+    ) -> Result<Written, DoorError> {
+        let written = self.write(index, resolved, bytes, Expected::Content(before.hash));
+        match &written {
+            Ok(written) => self.writes.wrote(FileWrite {
+                path: resolved.path.clone(),
+                before: Some(before.state(written.mode_before.unwrap_or(written.mode))),
+                after: Some(FileState::new(written.hash, bytes, written.mode)),
+            }),
+            Err(error @ DoorError::Torn { .. }) => self.writes.misses(error.to_string()),
+            Err(_) => {}
+        }
+        written
+    }
+
+    /// Notes that `bytes` were made the content of a new file.
+    pub(crate) fn made(&self, resolved: &Resolved, bytes: &[u8], written: &Written) {
+        self.writes.wrote(FileWrite {
+            path: resolved.path.clone(),
+            before: None,
+            after: Some(FileState::new(written.hash, bytes, written.mode)),
+        });
     }
 
     /// Makes `bytes` the content of the file at `resolved`, the one at `index` of those that the call writes.
@@ -110,15 +147,16 @@ pub(crate) fn put(
     text: &[u8],
 ) -> Result<Put, ToolError> {
     let bytes = encoded(resolved, before, text)?;
-    let (expected, made) = match before {
-        Some(current) => (Expected::Content(current.hash), Vec::new()),
-        None => (Expected::Nothing, door::create_parents(resolved)?),
-    };
-    let written = match keeping.write(0, resolved, &bytes, expected) {
-        Ok(written) => written,
-        Err(error) => {
-            door::remove_empty(&made);
-            return Err(error.into());
+    keeping.writes.must_be_intended(resolved, before.map(|current| current.hash))?;
+    let written = match before {
+        Some(current) => keeping.change(0, resolved, current, &bytes)?,
+        None => {
+            let made = door::create_parents(resolved)?;
+            let written = keeping.write(0, resolved, &bytes, Expected::Nothing);
+            written.as_ref().err().into_iter().for_each(|_| door::remove_empty(&made));
+            let written = written?;
+            keeping.made(resolved, &bytes, &written);
+            written
         }
     };
     seen::remember(files, resolved, &bytes, written.hash);

@@ -10,6 +10,7 @@ use playhouse_workspace::{ContentHash, FileTracker, Resolved, hash};
 use super::document::{self, Content};
 use super::encoding::Encoding;
 use super::size;
+use crate::changed::FileState;
 use crate::tool::ToolError;
 
 /// Files up to this size are remembered by their whole content; of larger ones, size and time have to do, so that the
@@ -87,6 +88,11 @@ impl Current {
     /// The bytes as they are.
     pub(crate) fn raw(&self) -> &[u8] {
         self.raw.as_deref().unwrap_or(&self.text)
+    }
+
+    /// The file, with these type and permission bits.
+    pub(crate) fn state(&self, mode: u32) -> FileState {
+        FileState::new(self.hash, self.raw(), mode)
     }
 
     /// Refuses a file that is binary, or not valid in its encoding. `tool`: what does not change it, as in "a patch".

@@ -4,6 +4,7 @@ mod changing;
 mod encodings;
 mod hostile;
 mod links;
+mod logged;
 mod reading;
 mod searching;
 

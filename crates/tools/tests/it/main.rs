@@ -47,6 +47,7 @@ fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
         host: Arc::new(Alone::default()),
         processes: Processes::new().of("ses_test"),
         walls: Walls::open(),
+        writes: playhouse_tools::WriteLog::default(),
     }
 }
 

@@ -24,6 +24,7 @@ pub struct Taken {
     name: OsString,
     aside: PathBuf,
     shown: String,
+    mode: u32,
     settled: bool,
 }
 
@@ -57,8 +58,14 @@ pub fn take(resolved: &Resolved, expected: Expected) -> Result<Taken, DoorError>
         }
     };
     let name = spot.name.as_os_str().to_owned();
-    let taken =
-        Taken { directory: spot.directory, name, aside, shown: resolved.shown.clone(), settled: false };
+    let taken = Taken {
+        directory: spot.directory,
+        name,
+        aside,
+        shown: resolved.shown.clone(),
+        mode: stat.st_mode,
+        settled: false,
+    };
     // The one whose content was compared, and not another that came into its place since.
     let moved = rustix::fs::statat(&taken.directory, &taken.aside, AtFlags::SYMLINK_NOFOLLOW);
     let same = |moved: &Stat| {
@@ -76,6 +83,11 @@ pub fn take(resolved: &Resolved, expected: Expected) -> Result<Taken, DoorError>
 }
 
 impl Taken {
+    /// Type and permission bits of the file.
+    pub fn mode(&self) -> u32 {
+        self.mode
+    }
+
     /// Puts the file back.
     ///
     /// # Errors

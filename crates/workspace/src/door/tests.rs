@@ -70,7 +70,7 @@ fn a_file_is_read_and_written() {
     let file = fixture.resolve("dir/file");
     assert_eq!(read(&file).unwrap(), "old");
     let written = write_atomic(&file, b"new", Expected::Content(hash(b"old"))).unwrap();
-    assert_eq!(written, Written { created: false, hash: hash(b"new"), parted: 0 });
+    assert_eq!((written.created, written.hash, written.parted), (false, hash(b"new"), 0));
     assert_eq!(read(&file).unwrap(), "new");
     assert_eq!(facts(&file).unwrap().map(|facts| (facts.kind, facts.bytes)), Some((Kind::File, 3)));
     assert_eq!(fixture.names("dir"), [("file".to_owned(), Kind::File)]);

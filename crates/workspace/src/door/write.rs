@@ -1,16 +1,15 @@
 //! Writing through the door.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
-use rustix::fs::{Access, AtFlags, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, RawMode, RenameFlags, Stat};
 use rustix::io::Errno;
-use sha2::{Digest, Sha256};
 
 use super::walk::{self, Spot};
 use super::{DoorError, Kind, carry, in_place, leftovers, names, open_at};
@@ -36,6 +35,9 @@ pub struct InPlace<'a> {
     pub kept: &'a Path,
 }
 
+/// Type and permission bits of a regular file, where it was gone before they could be read.
+const NEW_FILE: u32 = 0o100_644;
+
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
@@ -45,6 +47,10 @@ pub struct Written {
     pub hash: ContentHash,
     /// How many other names (hard links) the file had that a new one came in the place of. They have the old content.
     pub parted: u64,
+    /// Type and permission bits of the file that stood there; `None` for a new one.
+    pub mode_before: Option<u32>,
+    /// Those of the file that stands there now.
+    pub mode: u32,
 }
 
 /// Writes the file at `resolved` as a whole: a reader sees the old content or the new one, never a mixture.
@@ -120,7 +126,10 @@ fn write(
     };
     check_writable(&spot, resolved, before.as_ref(), expected)?;
     leftovers::sweep_once(&spot.directory);
-    let written = Written { created: before.is_none(), hash: hash(content), parted: 0 };
+    let bits = |stat: &Stat| RawMode::from(stat.st_mode);
+    let now = || spot.stat().as_ref().map_or(NEW_FILE, bits);
+    let mode_before = before.as_ref().map(bits);
+    let written = Written { created: before.is_none(), hash: hash(content), parted: 0, mode_before, mode: 0 };
     let Some(stat) = &before else {
         let temporary = Temporary::with(&spot, content).map_err(|error| error.into_door(&spot))?;
         if let Some((from, stat)) = ways.like {
@@ -128,7 +137,7 @@ fn write(
         }
         check_content(resolved, expected)?;
         temporary.put_in_place(expected).map_err(|error| spot.error(error))?;
-        return Ok(written);
+        return Ok(Written { mode: now(), ..written });
     };
     let others = other_names(stat);
     let in_place =
@@ -139,7 +148,7 @@ fn write(
     if let (Some(in_place), false) = (in_place, is_replaced) {
         in_place::write(&spot, resolved, stat, content, expected, in_place)?;
     }
-    Ok(written)
+    Ok(Written { mode: now(), ..written })
 }
 
 /// Puts a new file in the place of the one with the facts `before`. With `or_not`, false where that cannot be done, or
@@ -218,14 +227,7 @@ pub(super) fn check_content(resolved: &Resolved, expected: Expected) -> Result<(
 }
 
 pub(super) fn hash_of(file: &mut File) -> std::io::Result<ContentHash> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(ContentHash::from_digest(hasher.finalize().into())),
-            count => hasher.update(&buffer[..count]),
-        }
-    }
+    crate::hash_of(file).map(|(content, _)| content)
 }
 
 /// A name for a file that is there for a moment only. No two calls give the same one. One that a process left behind when
@@ -316,6 +318,17 @@ impl Drop for Temporary<'_> {
             let _ = rustix::fs::unlinkat(&self.spot.directory, &self.name, AtFlags::empty());
         }
     }
+}
+
+/// Gives the regular file at `resolved` these permission bits.
+///
+/// # Errors
+/// When there is no such file, or it belongs to somebody else, and when the place was replaced.
+pub fn set_mode(resolved: &Resolved, mode: u32) -> Result<(), DoorError> {
+    resolved.must_be_writable()?;
+    let file = super::open_read(resolved)?;
+    let changed = rustix::fs::fchmod(&file, Mode::from_raw_mode(mode & 0o7777));
+    changed.map_err(|error| DoorError::from_errno(&resolved.shown, error))
 }
 
 /// Creates the directories above `resolved` that do not exist yet, and gives those that it made, the upper ones first.

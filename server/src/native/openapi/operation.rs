@@ -4,7 +4,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::schemas::{Direction, Schemas, drop_null};
-use crate::native::{artifacts, host_tools, limits, mcp, sessions, usage};
+use crate::native::{artifacts, host_tools, limits, mcp, reverts, sessions, usage};
 use crate::problem::Kind;
 
 /// The operations whose entries in `paths` are generated.
@@ -12,6 +12,8 @@ const DESCRIBED: &[Operation] = &[
     sessions::LIST,
     artifacts::LIST,
     artifacts::READ,
+    reverts::REVERT,
+    reverts::UNREVERT,
     mcp::LIST,
     mcp::CONNECT,
     mcp::DISCONNECT,

@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use playhouse_protocol::changes::{
+    ChangeKind, ChangeSource, ChangedFile, Coverage, FileContent, FileImage, TouchedFile, WorkspaceChanged,
+};
 use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::message::{CallInput, Changed};
 use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
+use playhouse_protocol::revert::{
+    LeftFile, RevertPoint, RevertReport, RevertRequest, SessionReverted, UnrevertRequest,
+};
 use playhouse_protocol::template::{TemplateFacts, TemplateList, TemplateOwner};
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
@@ -84,6 +90,20 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Webhook", Request, SchemaGenerator::subschema_for::<WebhookBody>),
     ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
     ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
+    ("FileContent", Answer, SchemaGenerator::subschema_for::<FileContent>),
+    ("FileImage", Answer, SchemaGenerator::subschema_for::<FileImage>),
+    ("ChangeKind", Answer, SchemaGenerator::subschema_for::<ChangeKind>),
+    ("ChangedFile", Answer, SchemaGenerator::subschema_for::<ChangedFile>),
+    ("ChangeSource", Answer, SchemaGenerator::subschema_for::<ChangeSource>),
+    ("Coverage", Answer, SchemaGenerator::subschema_for::<Coverage>),
+    ("WorkspaceChanged", Answer, SchemaGenerator::subschema_for::<WorkspaceChanged>),
+    ("RevertRequest", Request, SchemaGenerator::subschema_for::<RevertRequest>),
+    ("UnrevertRequest", Request, SchemaGenerator::subschema_for::<UnrevertRequest>),
+    ("LeftFile", Answer, SchemaGenerator::subschema_for::<LeftFile>),
+    ("RevertReport", Answer, SchemaGenerator::subschema_for::<RevertReport>),
+    ("RevertPoint", Answer, SchemaGenerator::subschema_for::<RevertPoint>),
+    ("SessionReverted", Answer, SchemaGenerator::subschema_for::<SessionReverted>),
+    ("TouchedFile", Answer, SchemaGenerator::subschema_for::<TouchedFile>),
     ("CallOffered", Answer, SchemaGenerator::subschema_for::<CallOffered>),
     ("CallInput", Answer, SchemaGenerator::subschema_for::<CallInput>),
     ("CallAnswer", Answer, SchemaGenerator::subschema_for::<CallAnswer>),

@@ -7,8 +7,10 @@ use axum::Json;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use playhouse_protocol::record::SessionChanged;
+use playhouse_protocol::revert::TAKEN_BACK;
 use playhouse_protocol::{
-    Command, MessageId, ModelRef, NewSession, PermissionRule, SessionId, SessionSummary, Timestamp,
+    Command, CommandError, MessageId, ModelRef, NewSession, PartId, PermissionRule, RevertRequest, SessionId,
+    SessionSummary, Timestamp, UnrevertRequest,
 };
 use playhouse_store::{Kin, ListQuery};
 use serde::Deserialize;
@@ -317,6 +319,52 @@ pub(crate) async fn summarize(
     let model = Some(ModelRef::new(&provider, &model)).filter(|_| !provider.is_empty() && !model.is_empty());
     asked.app.session(&asked.principal, session(&id)?).await?.compact(model).await?;
     Ok(Json(true))
+}
+
+#[derive(Deserialize)]
+pub(crate) struct RevertBody {
+    #[serde(rename = "messageID")]
+    message: MessageId,
+    #[serde(rename = "partID")]
+    part: Option<PartId>,
+}
+
+/// `POST /session/{sessionID}/revert`
+pub(crate) async fn revert(
+    asked: Asked,
+    Path(id): Path<String>,
+    Body(RevertBody { message, part }): Body<RevertBody>,
+) -> Result<Json<Session>, Failure> {
+    let id = session(&id)?;
+    let handle = asked.app.session(&asked.principal, id).await?;
+    let to = match part {
+        Some(part) => part.to_string(),
+        // An answer is taken back with its prompt.
+        None => handle.prompt_of(message).await?.to_string(),
+    };
+    let request = RevertRequest { to: Some(to), ..RevertRequest::default() };
+    if let Err(error) = handle.revert(request.clone()).await {
+        // What lies behind the point of an earlier revert is done again first.
+        let is_behind = matches!(&error, CommandError::Invalid(why) if why == TAKEN_BACK)
+            && asked.app.summary(&asked.principal, id).await?.reverted.is_some();
+        if !is_behind {
+            return Err(error.into());
+        }
+        handle.unrevert(UnrevertRequest::default()).await?;
+        handle.revert(request).await?;
+    }
+    one(&asked, id, None).await
+}
+
+/// `POST /session/{sessionID}/unrevert`
+pub(crate) async fn unrevert(asked: Asked, Path(id): Path<String>) -> Result<Json<Session>, Failure> {
+    let id = session(&id)?;
+    let handle = asked.app.session(&asked.principal, id).await?;
+    // Nothing to do again is no error on this wire.
+    if asked.app.summary(&asked.principal, id).await?.reverted.is_some() {
+        handle.unrevert(UnrevertRequest::default()).await?;
+    }
+    one(&asked, id, None).await
 }
 
 #[derive(Deserialize)]

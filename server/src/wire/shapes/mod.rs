@@ -20,5 +20,5 @@ pub(crate) use message::{
 pub(crate) use part::{FileSource, Part, PartHead, PartTime, Span, Start, StepTokens, ToolState};
 pub(crate) use session::{
     FileDiff, GlobalSession, PermissionRequest, ProjectSummary, QuestionRequest, Session, SessionChanges,
-    SessionModel, SessionTime, SessionTokens, Status, ToolOf,
+    SessionModel, SessionRevert, SessionTime, SessionTokens, Status, ToolOf,
 };

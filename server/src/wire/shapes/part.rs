@@ -81,6 +81,12 @@ pub(crate) enum Part {
         cost: f64,
         tokens: StepTokens,
     },
+    Patch {
+        #[serde(flatten)]
+        head: PartHead,
+        hash: String,
+        files: Vec<String>,
+    },
 }
 
 #[cfg(test)]
@@ -93,7 +99,8 @@ impl Part {
             | Self::Tool { head, .. }
             | Self::Compaction { head, .. }
             | Self::StepStart { head }
-            | Self::StepFinish { head, .. } => head,
+            | Self::StepFinish { head, .. }
+            | Self::Patch { head, .. } => head,
         }
     }
 }

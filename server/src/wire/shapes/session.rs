@@ -1,7 +1,7 @@
 //! Sessions, and what hangs on them beside messages.
 
 use playhouse_protocol::question::Question;
-use playhouse_protocol::{ConsentId, MessageId, PermissionRule, QuestionId, SessionId};
+use playhouse_protocol::{ConsentId, MessageId, PartId, PermissionRule, QuestionId, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -39,9 +39,21 @@ pub(crate) struct Session {
     pub(crate) time: SessionTime,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(crate) metadata: Map<String, Value>,
+    /// From where on its messages are taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) revert: Option<SessionRevert>,
     /// Its own rules; absent where they are not known without reading its log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permission: Option<Vec<PermissionRule>>,
+}
+
+/// From where on messages are taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SessionRevert {
+    #[serde(rename = "messageID")]
+    pub(crate) message: MessageId,
+    #[serde(rename = "partID", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) part: Option<PartId>,
 }
 
 /// Lines and files.

@@ -137,11 +137,11 @@ fn by_turn<'a>(messages: impl Iterator<Item = &'a Message>) -> HashMap<MessageId
     for message in messages {
         let Message::Assistant(answer) = message else { continue };
         let calls = answer.parts.iter().filter_map(|part| match part {
-            Part::Call(CallPart { state: CallState::Settled(result), .. }) => Some(result),
+            Part::Call(call) => Some(call),
             _ => None,
         });
         let of_turn = changes.entry(answer.parent).or_insert_with(|| Changes::new(TURN_PATCHES));
-        calls.for_each(|result| of_turn.add(result));
+        calls.for_each(|call| of_turn.add(call));
     }
     changes
 }
@@ -220,6 +220,7 @@ pub(super) fn assistant(
     let mut parts = vec![step_start(scene, message.id)];
     parts.extend(message.parts.iter().map(|part| self::part(scene, message, part, progress)));
     parts.extend(step_finish(scene, message));
+    parts.extend(patch(scene, message));
     MessageWithParts { info: shapes::Message::Assistant(Box::new(info(scene, message, true))), parts }
 }
 
@@ -301,6 +302,34 @@ fn reason(finish: FinishReason) -> Option<&'static str> {
         FinishReason::Other => Some("other"),
         FinishReason::Aborted | FinishReason::Failed => None,
     }
+}
+
+/// The files that the calls of a step changed, once it is over; `None` where they changed none.
+pub(super) fn patch(scene: Scene<'_>, message: &AssistantMessage) -> Option<shapes::Part> {
+    over(message)?;
+    let calls = message.parts.iter().filter_map(|part| match part {
+        Part::Call(CallPart { id, changed: Some(changed), .. }) if !changed.0.is_empty() => {
+            Some((id, &changed.0))
+        }
+        _ => None,
+    });
+    let (mut last, mut files) = (None, Vec::new());
+    for (call, changed) in calls {
+        last = Some(call);
+        for file in changed {
+            if !files.contains(&file.path) {
+                files.push(file.path.clone());
+            }
+        }
+    }
+    let hash = last?.to_string();
+    let end = message.parts.iter().map(Part::id).max()?;
+    let end = ids::step_finish(message.id, end);
+    Some(shapes::Part::Patch {
+        head: head(scene, message.id, ids::step_finish(message.id, end)),
+        hash,
+        files,
+    })
 }
 
 pub(super) fn step_start(scene: Scene<'_>, message: MessageId) -> shapes::Part {

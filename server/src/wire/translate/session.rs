@@ -4,7 +4,7 @@ use playhouse_protocol::{PermissionRule, SessionId, SessionSummary, Timestamp};
 
 use super::dollars;
 use crate::wire::place::Place;
-use crate::wire::shapes::{Session, SessionChanges, SessionModel, SessionTime, SessionTokens};
+use crate::wire::shapes::{Session, SessionChanges, SessionModel, SessionRevert, SessionTime, SessionTokens};
 
 const QUALITIES: [&str; 32] = [
     "amber", "brisk", "calm", "clear", "crisp", "deep", "eager", "early", "fair", "fine", "fresh", "gentle",
@@ -59,6 +59,7 @@ pub(crate) fn session(
             archived: summary.archived.map(Timestamp::as_millis),
         },
         metadata: summary.metadata.clone(),
+        revert: summary.reverted.map(|point| SessionRevert { message: point.message, part: point.call }),
         permission: permissions.filter(|rules| !rules.is_empty()).map(<[_]>::to_vec),
     }
 }

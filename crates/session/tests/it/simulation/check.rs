@@ -134,7 +134,9 @@ pub(super) fn check_log(log: &[Entry]) {
             Record::QuestionSettled { question, .. } => {
                 open.questions.remove(question).expect("an open request is settled, once");
             }
-            Record::TodosChanged { .. } | Record::ArtifactCaptured(_) => {
+            Record::TodosChanged { .. } | Record::ArtifactCaptured(_)
+                if matches!(next, Some(Record::WorkspaceChanged(_))) => {}
+            Record::TodosChanged { .. } | Record::ArtifactCaptured(_) | Record::WorkspaceChanged(_) => {
                 // Where the log was cut between the two, the call runs again, and an attempt beside the turn is lost before that.
                 let goes_on = match next {
                     Some(Record::AttemptEnded(ended)) => ended.outcome == AttemptOutcome::Lost,

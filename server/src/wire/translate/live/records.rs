@@ -32,14 +32,24 @@ impl Live {
             asides.any(|aside| aside.id == ended.attempt && aside.purpose == Purpose::Compaction)
         };
         let ends_summary = matches!(&entry.record, Record::AttemptEnded(ended) if summary(ended));
+        // A prompt drops what is taken back.
+        let taken_back = match &entry.record {
+            Record::PromptAdmitted(_) => self.session.taken_back(),
+            _ => Vec::new(),
+        };
         self.session.apply(&entry).map_err(|_| Lost)?;
         match &entry.record {
             Record::SessionCreated(_)
             | Record::Forked(_)
             | Record::SystemSettled(_)
             | Record::ToolsSettled(_) => {}
-            Record::SessionChanged(_) => self.updated(out),
-            Record::PromptAdmitted(prompt) => self.prompt_admitted(prompt, at, out),
+            Record::SessionChanged(_) | Record::Reverted(_) => self.updated(out),
+            Record::PromptAdmitted(prompt) => {
+                let session = self.id();
+                let removed = |message| WireEvent::MessageRemoved { session, message };
+                out.extend(taken_back.into_iter().map(removed));
+                self.prompt_admitted(prompt, at, out);
+            }
             Record::TurnStarted { turn } => {
                 self.turn_started(*turn);
                 self.set_status(Status::Busy, out);
@@ -74,6 +84,7 @@ impl Live {
             }
             Record::ContextCleared(_)
             | Record::ArtifactCaptured(_)
+            | Record::WorkspaceChanged(_)
             | Record::CallOffered(_)
             | Record::CallAnswered { .. } => {}
             Record::ContextCompacted(compacted) => {
@@ -120,10 +131,10 @@ impl Live {
                 out.push(WireEvent::TodoUpdated { session: self.id(), todos: todos.clone() });
             }
             Record::CallIntended(intended) => self.tell_call(intended.call, at, out),
-            Record::CallSettled { call, result } => {
-                self.changes.add(result);
-                if let Some(turn) = self.turns.back_mut() {
-                    turn.changes.add(result);
+            Record::CallSettled { call, .. } => {
+                if let Some(part) = self.session.call(*call) {
+                    self.changes.add(part);
+                    self.turns.iter_mut().next_back().into_iter().for_each(|turn| turn.changes.add(part));
                 }
                 self.outputs.remove(call);
                 self.tell_call(*call, at, out);
@@ -202,6 +213,9 @@ impl Live {
         if let Some(part) = message::step_finish(self.scene(), answer) {
             out.push(self.part_updated(part, at.as_millis()));
             self.tell_answer(false, out);
+        }
+        if let Some(part) = message::patch(self.scene(), answer) {
+            out.push(self.part_updated(part, at.as_millis()));
         }
         self.tell_answer(true, out);
     }

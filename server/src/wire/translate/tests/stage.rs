@@ -239,6 +239,8 @@ impl Stage {
             effect: Effect::Workspace,
             recovery: Recovery::Interrupt,
             delegate: None,
+            before: Vec::new(),
+            tracked: false,
         }));
     }
 

@@ -1,0 +1,165 @@
+//! The change journal: what a call changed in files, as its session's log has it.
+//!
+//! Before a call of a file tool is intended, the journal stores the files that it names, so that they are durable with the
+//! intent. When the call is over, however it ended, its write log becomes a change set. See `docs/design/changes.md`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use playhouse_policy::Access;
+use playhouse_protocol::changes::{
+    ChangeKind, ChangeSet, ChangeSource, ChangedFile, Coverage, FileBefore, FileContent, FileImage,
+};
+use playhouse_protocol::message::BlobRef;
+use playhouse_tools::changed::{Drained, FileState, FileWrite, lines, path_of, path_text};
+use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError};
+use playhouse_workspace::{ContentHash, Workspace};
+
+use crate::context::EngineContext;
+
+/// Why nothing is known of a command that ran when the engine stopped.
+const CRASH: &str = "crash";
+
+/// Stores the files of calls that name all they write.
+pub(crate) struct Journal {
+    pub(crate) shared: Arc<EngineContext>,
+    pub(crate) tenant: Arc<str>,
+}
+
+impl CallObserver for Journal {
+    fn intend<'a>(
+        &'a self,
+        call: ObservedCall<'a>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Intent, ToolError>> {
+        async move {
+            if !call.names_all_it_writes() {
+                return Ok(Intent::default());
+            }
+            let written = call.accesses.iter().filter_map(|access| match access {
+                Access::Path { kind, path, .. } if kind.may_write() => Some(path.clone()),
+                _ => None,
+            });
+            let mut paths: Vec<String> = written.collect();
+            paths.sort_unstable();
+            paths.dedup();
+            let images = Images { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
+            let (workspace, writes) = (Arc::clone(&context.workspace), context.writes.clone());
+            let before = context.pool.run(move || {
+                let files = paths.into_iter().filter_map(|path| {
+                    let place = workspace.resolve(&path).ok()?;
+                    // What is no file is refused by the tool, with the reason.
+                    let state = FileState::read(&place).ok()?;
+                    let image = state.as_ref().map(|state| images.image(state, &[]));
+                    let is_stored = image.as_ref().is_some_and(|image| image.content.blob().is_some());
+                    writes.intend(place.path.clone(), state.map(|state| state.content), is_stored);
+                    Some(FileBefore { path: path_text(workspace.root(), &place.path), image })
+                });
+                files.collect()
+            });
+            Ok(Intent { before: before.await, tracked: false })
+        }
+        .boxed()
+    }
+}
+
+/// Stores contents of files for one tenant.
+#[derive(Clone)]
+pub(crate) struct Images {
+    pub(crate) shared: Arc<EngineContext>,
+    pub(crate) tenant: Arc<str>,
+}
+
+impl Images {
+    /// The file, with its content stored unless it is among those that are. Blocks.
+    pub(crate) fn image(&self, state: &FileState, stored: &[ContentHash]) -> FileImage {
+        let (sha, size) = (state.content.to_string(), state.size);
+        let content = if stored.contains(&state.content) {
+            FileContent::Blob(BlobRef { hash: sha, size })
+        } else {
+            let kept = state.bytes.as_ref().and_then(|bytes| {
+                let kept = self.shared.put_blob(&self.tenant, bytes);
+                kept.inspect_err(|error| {
+                    tracing::warn!(%error, "the content of a file that a call changed is not kept");
+                })
+                .ok()
+            });
+            kept.map_or(FileContent::Lost { sha, size }, FileContent::Blob)
+        };
+        FileImage { content, mode: state.mode }
+    }
+
+    /// What a call wrote, as a change set of a session that works in `root`. Blocks.
+    pub(crate) fn change_set(&self, root: &Path, drained: Drained) -> ChangeSet {
+        let Drained { files, source, gaps, ambiguous, stored } = drained;
+        let change = |write: FileWrite| {
+            let FileWrite { path, before, after } = write;
+            let bytes = |state: &Option<FileState>| state.as_ref().map(|state| state.bytes.clone());
+            let (additions, deletions) = match (bytes(&before), bytes(&after)) {
+                // What is too large to be kept is not counted.
+                (Some(None), _) | (_, Some(None)) => (0, 0),
+                (old, new) => lines(old.flatten().as_deref(), new.flatten().as_deref()),
+            };
+            ChangedFile {
+                kind: ChangeKind::of(before.is_some(), after.is_some()),
+                ambiguous: ambiguous.contains(&path),
+                path: path_text(root, &path),
+                before: before.map(|state| self.image(&state, &stored)),
+                after: after.map(|state| self.image(&state, &stored)),
+                additions,
+                deletions,
+            }
+        };
+        let coverage = match gaps.is_empty() {
+            true => Coverage::Full,
+            false => Coverage::Partial { reason: gaps.join("; ") },
+        };
+        ChangeSet { changes: files.into_iter().map(change).collect(), source, coverage }
+    }
+
+    /// What a call changed that was cut off, as the files tell that it was about to change: they were `before`. Blocks.
+    pub(crate) fn recovered(&self, workspace: &Workspace, before: &[FileBefore]) -> ChangeSet {
+        if before.is_empty() {
+            return ChangeSet::unknown(ChangeSource::Shell, CRASH);
+        }
+        let mut set = ChangeSet::default();
+        for FileBefore { path, image } in before {
+            let state = path_of(workspace.root(), path).and_then(|whole| {
+                let place = workspace.resolve(whole.to_str()?).ok()?;
+                FileState::read(&place).ok()
+            });
+            let Some(state) = state else {
+                set.coverage = Coverage::Partial { reason: CRASH.to_owned() };
+                continue;
+            };
+            let was = image.as_ref().map(|image| (image.content.sha().to_owned(), image.mode));
+            if was == state.as_ref().map(|state| (state.content.to_string(), state.mode)) {
+                continue;
+            }
+            let old = image.as_ref().map(|image| self.content(image));
+            let new = state.as_ref().map(|state| state.bytes.clone());
+            let (additions, deletions) = match (old, new) {
+                (Some(None), _) | (_, Some(None)) => (0, 0),
+                (old, new) => lines(old.flatten().as_deref(), new.flatten().as_deref()),
+            };
+            set.changes.push(ChangedFile {
+                path: path.clone(),
+                kind: ChangeKind::of(image.is_some(), state.is_some()),
+                before: image.clone(),
+                after: state.map(|state| self.image(&state, &[])),
+                additions,
+                deletions,
+                // Others may have written there before the log was read again.
+                ambiguous: true,
+            });
+        }
+        set
+    }
+
+    /// The content of a file, where it is kept. Blocks.
+    pub(crate) fn content(&self, image: &FileImage) -> Option<Vec<u8>> {
+        self.shared.store.blobs.get(&self.tenant, image.content.blob()?).ok()
+    }
+}

@@ -1,0 +1,261 @@
+//! Taking changes of files back: a pure plan.
+//!
+//! [`plan`] goes through change sets, the newest first, and says for each path what is to be written. A path is taken back
+//! as a whole, or left alone and listed:
+//!
+//! - what is there is what the change left: the state before the change comes back;
+//! - it is the state before already: nothing is written;
+//! - both differ: a three-way merge, where it is text and clean, else a conflict.
+//!
+//! Folding the sets of a path into one would lose what a person wrote between two calls.
+//!
+//! ```
+//! use playhouse_changes::{PathState, Tree, plan};
+//! use playhouse_protocol::changes::{ChangeKind, ChangeSet, ChangedFile, FileContent, FileImage};
+//!
+//! struct Files;
+//! impl Tree for Files {
+//!     fn look(&mut self, _: &str) -> PathState {
+//!         PathState::file(b"made\n".as_slice().into(), 0o100_644)
+//!     }
+//!     fn content(&mut self, _: &FileImage) -> Option<std::sync::Arc<[u8]>> {
+//!         None
+//!     }
+//!     fn may(&mut self, _: &str) -> Result<(), String> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let sha = playhouse_changes::sha(b"made\n");
+//! let after = FileImage { content: FileContent::Lost { sha, size: 5 }, mode: 0o100_644 };
+//! let made = ChangedFile::new("new.txt", None, Some(after));
+//! assert_eq!(made.kind, ChangeKind::Added);
+//! let set = ChangeSet { changes: vec![made], ..ChangeSet::default() };
+//! let plan = playhouse_changes::plan([&set], &playhouse_changes::Selection::default(), &mut Files);
+//! assert_eq!(plan.writes[0].to, PathState::Missing);
+//! ```
+
+mod merge;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use playhouse_protocol::changes::{ChangeSet, ChangedFile, FileImage};
+use playhouse_protocol::revert::LeftFile;
+use sha2::{Digest, Sha256};
+
+/// What stands at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathState {
+    /// Nothing.
+    Missing,
+    /// A regular file, or a symbolic link, whose content is the path that it leads to.
+    File {
+        /// SHA-256 of the content, 64 hex digits.
+        sha: String,
+        /// Type and permission bits.
+        mode: u32,
+        /// The content; `None` where it is too large to be looked at.
+        bytes: Option<Arc<[u8]>>,
+    },
+    /// Something else, or something that cannot be read, in words: `a directory`.
+    Other(String),
+}
+
+impl PathState {
+    /// A file with this content.
+    pub fn file(bytes: Arc<[u8]>, mode: u32) -> Self {
+        Self::File { sha: sha(&bytes), mode, bytes: Some(bytes) }
+    }
+
+    /// Whether it has the content and the type of `image`, or both are nothing.
+    fn holds(&self, image: Option<&FileImage>) -> bool {
+        match (self, image) {
+            (Self::Missing, None) => true,
+            (Self::File { sha, mode, .. }, Some(image)) => {
+                sha == image.content.sha() && mode & TYPE == image.mode & TYPE
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The bits of a mode that say what it is.
+const TYPE: u32 = 0o170_000;
+
+/// SHA-256 of `bytes`, 64 hex digits.
+pub fn sha(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What a plan is made over. Paths are those of change sets.
+pub trait Tree {
+    /// What stands at `path` now.
+    fn look(&mut self, path: &str) -> PathState;
+
+    /// The content of an image; `None` where it is not kept.
+    fn content(&mut self, image: &FileImage) -> Option<Arc<[u8]>>;
+
+    /// Whether `path` may be written.
+    ///
+    /// # Errors
+    /// Why not.
+    fn may(&mut self, path: &str) -> Result<(), String>;
+}
+
+/// What becomes of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathWrite {
+    /// The path.
+    pub path: String,
+    /// What stands there now: it must still do so at the write.
+    pub from: PathState,
+    /// What shall stand there.
+    pub to: PathState,
+}
+
+/// What is to be written, and what is left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RevertPlan {
+    /// What is to be written, by path.
+    pub writes: Vec<PathWrite>,
+    /// Paths that are left as they are, and why.
+    pub conflicts: Vec<LeftFile>,
+    /// Paths of which nobody can tell who changed them.
+    pub ambiguous: Vec<LeftFile>,
+    /// Paths whose state before is not kept.
+    pub not_covered: Vec<LeftFile>,
+}
+
+/// Why a change cannot be taken back.
+enum Left {
+    Conflict(String),
+    NotCovered,
+}
+
+/// A path under way.
+struct Path {
+    from: PathState,
+    to: PathState,
+    /// It is left alone.
+    stuck: bool,
+}
+
+/// Which paths are taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Paths that are taken back although it cannot be told who changed them.
+    pub named: Vec<String>,
+    /// Whether only these are taken back.
+    pub only_named: bool,
+}
+
+impl Selection {
+    /// Only these paths.
+    pub const fn only(named: Vec<String>) -> Self {
+        Self { named, only_named: true }
+    }
+
+    fn names(&self, path: &String) -> bool {
+        self.named.contains(path)
+    }
+}
+
+/// Plans to take back `sets`, which come newest first.
+pub fn plan<'a>(
+    sets: impl IntoIterator<Item = &'a ChangeSet>,
+    selection: &Selection,
+    tree: &mut dyn Tree,
+) -> RevertPlan {
+    let mut plan = RevertPlan::default();
+    let mut paths: BTreeMap<&str, Path> = BTreeMap::new();
+    let changes = sets.into_iter().flat_map(|set| set.changes.iter().rev());
+    for change in changes.filter(|change| !selection.only_named || selection.names(&change.path)) {
+        let path = paths.entry(&change.path).or_insert_with(|| {
+            let from = tree.look(&change.path);
+            Path { to: from.clone(), from, stuck: false }
+        });
+        if path.stuck {
+            continue;
+        }
+        if change.ambiguous && !selection.names(&change.path) {
+            path.stuck = true;
+            let why = "nobody can tell who changed it, since a command of another session ran at the same time or the engine was \
+                       killed meanwhile: name it in `paths` to take it back";
+            plan.ambiguous.push(LeftFile::path(&change.path, why));
+            continue;
+        }
+        match take_back(&path.to, change, tree) {
+            Ok(to) => path.to = to,
+            Err(left) => {
+                path.stuck = true;
+                match left {
+                    Left::Conflict(why) => plan.conflicts.push(LeftFile::path(&change.path, why)),
+                    Left::NotCovered => plan
+                        .not_covered
+                        .push(LeftFile::path(&change.path, "its content before the change is not kept")),
+                }
+            }
+        }
+    }
+    for (name, path) in paths {
+        if path.stuck || path.from == path.to {
+            continue;
+        }
+        match tree.may(name) {
+            Ok(()) => plan.writes.push(PathWrite { path: name.to_owned(), from: path.from, to: path.to }),
+            Err(why) => plan.conflicts.push(LeftFile::path(name, why)),
+        }
+    }
+    plan
+}
+
+fn take_back(now: &PathState, change: &ChangedFile, tree: &mut dyn Tree) -> Result<PathState, Left> {
+    let (before, after) = (change.before.as_ref(), change.after.as_ref());
+    if now.holds(after) {
+        let Some(image) = before else { return Ok(PathState::Missing) };
+        let mode = match (now, after) {
+            // Whoever changed the permissions since keeps them.
+            (PathState::File { mode, .. }, Some(after)) if *mode != after.mode => *mode,
+            _ => image.mode,
+        };
+        return match now {
+            PathState::File { sha, bytes, .. } if sha == image.content.sha() => {
+                Ok(PathState::File { sha: sha.clone(), mode, bytes: bytes.clone() })
+            }
+            _ => Ok(PathState::file(tree.content(image).ok_or(Left::NotCovered)?, mode)),
+        };
+    }
+    if now.holds(before) {
+        return Ok(now.clone());
+    }
+    let conflict = |why: &str| Err(Left::Conflict(why.to_owned()));
+    match (now, before, after) {
+        (PathState::Other(what), ..) => conflict(&format!("it is {what} now")),
+        (PathState::Missing, ..) => conflict("it was removed since"),
+        (PathState::File { .. }, _, None) => conflict("there is another file now"),
+        (PathState::File { .. }, None, _) => conflict("it was made by the session and changed since"),
+        (PathState::File { mode, bytes, .. }, Some(before), Some(after)) => {
+            let Some(theirs) = bytes else { return conflict("it changed since and is too large to merge") };
+            if mode & TYPE != before.mode & TYPE || mode & TYPE != after.mode & TYPE {
+                return conflict("it is of another kind now");
+            }
+            let old = tree.content(before).ok_or(Left::NotCovered)?;
+            let base = tree.content(after).ok_or(Left::NotCovered)?;
+            match merge::merge(&base, theirs, &old) {
+                Some(merged) => {
+                    let mode = if *mode == after.mode { before.mode } else { *mode };
+                    Ok(PathState::file(merged.into(), mode))
+                }
+                None => conflict("the same lines changed since"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

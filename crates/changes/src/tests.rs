@@ -1,0 +1,193 @@
+use std::collections::HashMap;
+
+use playhouse_protocol::changes::FileContent;
+use playhouse_protocol::message::BlobRef;
+use proptest::prelude::*;
+
+use super::*;
+
+const FILE: u32 = 0o100_644;
+
+/// Files in memory, and what is kept of contents.
+#[derive(Default)]
+struct Memory {
+    files: HashMap<String, PathState>,
+    kept: HashMap<String, Arc<[u8]>>,
+    denied: Vec<String>,
+}
+
+impl Memory {
+    fn put(&mut self, path: &str, text: &str) {
+        self.files.insert(path.into(), PathState::file(text.as_bytes().into(), FILE));
+    }
+
+    fn image(&mut self, text: &str) -> FileImage {
+        let bytes: Arc<[u8]> = text.as_bytes().into();
+        let blob = BlobRef { hash: sha(&bytes), size: bytes.len() as u64 };
+        self.kept.insert(blob.hash.clone(), bytes);
+        FileImage { content: FileContent::Blob(blob), mode: FILE }
+    }
+
+    /// A change of one file, done to the files as well.
+    fn change(&mut self, path: &str, before: Option<&str>, after: Option<&str>) -> ChangeSet {
+        let (old, new) = (before.map(|text| self.image(text)), after.map(|text| self.image(text)));
+        match after {
+            Some(text) => self.put(path, text),
+            None => drop(self.files.remove(path)),
+        }
+        ChangeSet { changes: vec![ChangedFile::new(path, old, new)], ..ChangeSet::default() }
+    }
+
+    fn apply(&mut self, plan: &RevertPlan) {
+        for write in &plan.writes {
+            match &write.to {
+                PathState::Missing => drop(self.files.remove(&write.path)),
+                state => drop(self.files.insert(write.path.clone(), state.clone())),
+            }
+        }
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        match self.files.get(path)? {
+            PathState::File { bytes: Some(bytes), .. } => Some(String::from_utf8_lossy(bytes).into_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Tree for Memory {
+    fn look(&mut self, path: &str) -> PathState {
+        self.files.get(path).cloned().unwrap_or(PathState::Missing)
+    }
+
+    fn content(&mut self, image: &FileImage) -> Option<Arc<[u8]>> {
+        self.kept.get(image.content.sha()).cloned()
+    }
+
+    fn may(&mut self, path: &str) -> Result<(), String> {
+        if self.denied.iter().any(|denied| denied == path) { Err("denied by a rule".into()) } else { Ok(()) }
+    }
+}
+
+fn why(left: &[LeftFile]) -> Vec<(&str, &str)> {
+    left.iter().map(|left| (left.path.as_deref().unwrap_or_default(), &*left.reason)).collect()
+}
+
+#[test]
+fn what_a_person_wrote_between_two_changes_stays() {
+    let mut memory = Memory::default();
+    memory.put("a", "one\ntwo\nthree\n");
+    let first = memory.change("a", Some("one\ntwo\nthree\n"), Some("ONE\ntwo\nthree\n"));
+    memory.put("a", "ONE\ntwo\nthree\nfour\n");
+    let second = memory.change("a", Some("ONE\ntwo\nthree\nfour\n"), Some("ONE\ntwo\nTHREE\nfour\n"));
+    let plan = plan([&second, &first], &Selection::default(), &mut memory);
+    memory.apply(&plan);
+    assert_eq!(memory.text("a").unwrap(), "one\ntwo\nthree\nfour\n");
+    assert!(plan.conflicts.is_empty());
+}
+
+#[test]
+fn a_conflict_leaves_the_path_alone_also_where_older_changes_would_fit() {
+    let mut memory = Memory::default();
+    let made = memory.change("a", None, Some("one\n"));
+    let changed = memory.change("a", Some("one\n"), Some("two\n"));
+    let gone = memory.change("b", Some("bee\n"), None);
+    memory.put("a", "three\n");
+    memory.put("b", "another\n");
+    let plan = plan([&gone, &changed, &made], &Selection::default(), &mut memory);
+    assert!(plan.writes.is_empty());
+    let expected = [("b", "there is another file now"), ("a", "the same lines changed since")];
+    assert_eq!(why(&plan.conflicts), expected);
+}
+
+#[test]
+fn what_is_not_a_file_any_more_or_denied_is_a_conflict_and_what_is_not_kept_is_not_covered() {
+    let mut memory = Memory::default();
+    let folder = memory.change("folder", Some("1\n"), Some("2\n"));
+    memory.files.insert("folder".into(), PathState::Other("a directory".into()));
+    let secret = memory.change("secret", Some("1\n"), Some("2\n"));
+    memory.denied.push("secret".into());
+    let lost = memory.change("lost", Some("gone for ever\n"), Some("2\n"));
+    memory.kept.remove(&sha(b"gone for ever\n"));
+    let removed = memory.change("removed", Some("1\n"), Some("2\n"));
+    memory.files.remove("removed");
+    let plan = plan([&removed, &lost, &secret, &folder], &Selection::default(), &mut memory);
+    assert!(plan.writes.is_empty());
+    let expected = [
+        ("removed", "it was removed since"),
+        ("folder", "it is a directory now"),
+        ("secret", "denied by a rule"),
+    ];
+    assert_eq!(why(&plan.conflicts), expected);
+    assert_eq!(why(&plan.not_covered), [("lost", "its content before the change is not kept")]);
+}
+
+#[test]
+fn ambiguous_paths_are_taken_back_when_they_are_named() {
+    let mut memory = Memory::default();
+    let mut set = memory.change("mine", None, Some("x"));
+    set.changes[0].ambiguous = true;
+    let other = memory.change("other", None, Some("y"));
+    let listed = plan([&other, &set], &Selection::default(), &mut memory);
+    assert_eq!((listed.writes.len(), listed.ambiguous.len()), (1, 1));
+    let named = plan([&other, &set], &Selection::only(vec!["mine".to_owned()]), &mut memory);
+    assert_eq!(named.writes.iter().map(|write| &*write.path).collect::<Vec<_>>(), ["mine"]);
+    assert!(named.ambiguous.is_empty());
+    let all =
+        plan([&other, &set], &Selection { named: vec!["mine".to_owned()], only_named: false }, &mut memory);
+    assert_eq!((all.writes.len(), all.ambiguous.len()), (2, 0));
+}
+
+#[test]
+fn permissions_come_back_unless_somebody_changed_them_since() {
+    let mut memory = Memory::default();
+    let mut set = memory.change("run", Some("x"), Some("x"));
+    set.changes[0].after.as_mut().unwrap().mode = 0o100_755;
+    for (now, expected) in [(0o100_755, FILE), (0o100_700, 0o100_700)] {
+        memory.files.insert("run".into(), PathState::file(b"x".as_slice().into(), now));
+        let plan = plan([&set], &Selection::default(), &mut memory);
+        let to = plan.writes.first().map(|write| write.to.clone());
+        let modes = to.map_or(now, |to| match to {
+            PathState::File { mode, .. } => mode,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(modes, expected);
+    }
+}
+
+proptest! {
+    /// Whatever a session did to files that nobody else touched, all is as before, and taking that back again gives the end.
+    #[test]
+    fn changes_of_one_writer_come_back_whole(steps in proptest::collection::vec((0..4_u8, 0..3_u8), 1..30)) {
+        let mut memory = Memory::default();
+        memory.put("f0", "zero\n");
+        let start = memory.files.clone();
+        let mut sets = Vec::new();
+        for (number, (file, what)) in steps.into_iter().enumerate() {
+            let path = format!("f{file}");
+            let before = memory.text(&path);
+            let after = (what > 0).then(|| format!("content {number}\n"));
+            if before.is_some() || after.is_some() {
+                sets.push(memory.change(&path, before.as_deref(), after.as_deref()));
+            }
+        }
+        let end = memory.files.clone();
+        let back = plan(sets.iter().rev(), &Selection::default(), &mut memory);
+        prop_assert!(back.conflicts.is_empty() && back.not_covered.is_empty());
+        memory.apply(&back);
+        prop_assert_eq!(&memory.files, &start);
+        let images = |state: &PathState, memory: &mut Memory| match state {
+            PathState::File { bytes: Some(bytes), .. } => {
+                Some(memory.image(std::str::from_utf8(bytes).unwrap()))
+            }
+            _ => None,
+        };
+        let changes = back.writes.iter().map(|write| {
+            ChangedFile::new(write.path.clone(), images(&write.from, &mut memory), images(&write.to, &mut memory))
+        });
+        let reverted = ChangeSet { changes: changes.collect(), ..ChangeSet::default() };
+        let forth = plan([&reverted], &Selection::default(), &mut memory);
+        memory.apply(&forth);
+        prop_assert_eq!(&memory.files, &end);
+    }
+}

@@ -1,0 +1,401 @@
+//! The write log of a call: each file, the moment it is written.
+//!
+//! A field of a result would lose what a call wrote that failed, was killed or panicked; so a call writes into a log that
+//! stands in its [`CallContext`](crate::CallContext) and outlives it. Tools put in what they write, observers what they see.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use playhouse_protocol::changes::ChangeSource;
+use playhouse_workspace::door::{self, DoorError};
+use playhouse_workspace::{ContentHash, Resolved};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::ToolError;
+use crate::files::{diff, document};
+
+/// Bytes of one file, as it was or as it is, that a log keeps.
+pub const LARGEST_KEPT: u64 = 16 * 1024 * 1024;
+/// Bytes of all files that a log keeps.
+const KEPT: u64 = 128 * 1024 * 1024;
+
+/// Bytes of a file whose lines are counted.
+const LARGEST_COMPARED: usize = 2 * 1024 * 1024;
+
+/// A file as it is at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// The content.
+    pub content: ContentHash,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The content itself, unless it is too large or lies elsewhere.
+    pub bytes: Option<Bytes>,
+    /// Type and permission bits.
+    pub mode: u32,
+}
+
+impl FileState {
+    /// A file with this content.
+    pub fn new(content: ContentHash, bytes: &[u8], mode: u32) -> Self {
+        let size = bytes.len() as u64;
+        let bytes = (size <= LARGEST_KEPT).then(|| Bytes::copy_from_slice(bytes));
+        Self { content, size, bytes, mode }
+    }
+
+    /// The file at `place`; `None` where there is none. Blocks.
+    ///
+    /// # Errors
+    /// When there is something that is not a regular file, or that cannot be read.
+    pub fn read(place: &Resolved) -> Result<Option<Self>, DoorError> {
+        let mut file = match door::open_read(place) {
+            Ok(file) => file,
+            Err(DoorError::Missing(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let failed = |source| DoorError::Io { path: place.shown.clone(), source };
+        let facts = file.metadata().map_err(failed)?;
+        if facts.len() > LARGEST_KEPT {
+            let (content, size) = playhouse_workspace::hash_of(&mut file).map_err(failed)?;
+            return Ok(Some(Self { content, size, bytes: None, mode: facts.mode() }));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let (content, size) = (playhouse_workspace::hash(&bytes), bytes.len() as u64);
+        Ok(Some(Self { content, size, bytes: Some(bytes.into()), mode: facts.mode() }))
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        (self.content, self.mode) == (other.content, other.mode)
+    }
+}
+
+/// A file that was written, made or removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileWrite {
+    /// The absolute path, links of its folders resolved.
+    pub path: PathBuf,
+    /// The file before; `None` where there was none.
+    pub before: Option<FileState>,
+    /// The file after; `None` where there is none.
+    pub after: Option<FileState>,
+}
+
+impl FileWrite {
+    /// The write that takes this one back.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self { path: self.path, before: self.after, after: self.before }
+    }
+
+    fn is_nothing(&self) -> bool {
+        match (&self.before, &self.after) {
+            (None, None) => true,
+            (Some(before), Some(after)) => before.is_like(after),
+            _ => false,
+        }
+    }
+}
+
+/// What a log holds.
+#[derive(Debug, Default)]
+struct Content {
+    files: BTreeMap<PathBuf, FileWrite>,
+    kept: u64,
+    source: ChangeSource,
+    gaps: Vec<String>,
+    ambiguous: Vec<PathBuf>,
+    /// What stands in the intent of the call, by path.
+    intended: BTreeMap<PathBuf, Option<ContentHash>>,
+    /// Contents that are stored already.
+    stored: Vec<ContentHash>,
+    /// What was taken out, until it is known that it arrived: files, gaps, ambiguous paths.
+    taken: (Vec<FileWrite>, Vec<String>, Vec<PathBuf>),
+}
+
+/// Where a call notes what it writes. Clones write into one log.
+#[derive(Clone, Debug)]
+pub struct WriteLog(Arc<Writer>);
+
+#[derive(Debug)]
+struct Writer {
+    content: Arc<Mutex<Content>>,
+    closed: CancellationToken,
+    #[allow(dead_code, reason = "held for its drop")]
+    open: DropGuard,
+}
+
+impl Default for WriteLog {
+    fn default() -> Self {
+        let closed = CancellationToken::new();
+        let open = closed.clone().drop_guard();
+        Self(Arc::new(Writer { content: Arc::default(), closed, open }))
+    }
+}
+
+impl WriteLog {
+    /// Notes a write. Several of one path become one.
+    pub fn wrote(&self, write: FileWrite) {
+        let mut content = lock(&self.0.content);
+        content.add(write);
+    }
+
+    /// Notes what was seen of a call whose tool does not say what it writes.
+    pub fn saw(&self, writes: Vec<FileWrite>, ambiguous: Vec<PathBuf>) {
+        let mut content = lock(&self.0.content);
+        content.source = ChangeSource::Shell;
+        writes.into_iter().for_each(|write| content.add(write));
+        content.ambiguous.extend(ambiguous);
+    }
+
+    /// Notes that something was changed, or may have been, that the log does not name.
+    pub fn misses(&self, why: impl Into<String>) {
+        lock(&self.0.content).gaps.push(why.into());
+    }
+
+    /// Whether this file was written by the call's own tool.
+    pub fn names(&self, path: &Path) -> bool {
+        lock(&self.0.content).files.contains_key(path)
+    }
+
+    /// Says what stands of a file in the intent of the call: nothing else may be overwritten. `stored`: that content is durable.
+    pub fn intend(&self, path: PathBuf, content: Option<ContentHash>, stored: bool) {
+        let mut log = lock(&self.0.content);
+        log.stored.extend(content.filter(|_| stored));
+        log.intended.insert(path, content);
+    }
+
+    /// Refuses to write a file that is not the one of the call's intent: its content would be nowhere after a crash.
+    ///
+    /// # Errors
+    /// When it changed since the call was prepared.
+    pub(crate) fn must_be_intended(
+        &self,
+        place: &Resolved,
+        found: Option<ContentHash>,
+    ) -> Result<(), ToolError> {
+        match lock(&self.0.content).intended.get(&place.path) {
+            Some(intended) if *intended != found => Err(DoorError::Changed(place.shown.clone()).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// For one who reads it when the call is over.
+    pub fn reader(&self) -> WriteLogReader {
+        WriteLogReader { content: Arc::clone(&self.0.content), closed: self.0.closed.clone() }
+    }
+}
+
+/// Reads a [`WriteLog`], also when all who write into it are gone.
+#[derive(Clone, Debug)]
+pub struct WriteLogReader {
+    content: Arc<Mutex<Content>>,
+    closed: CancellationToken,
+}
+
+/// What a log held.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// The files that differ, by path.
+    pub files: Vec<FileWrite>,
+    /// Who saw that.
+    pub source: ChangeSource,
+    /// What is missing, and why.
+    pub gaps: Vec<String>,
+    /// Paths of which nobody can tell who changed them.
+    pub ambiguous: Vec<PathBuf>,
+    /// Contents that are stored already.
+    pub stored: Vec<ContentHash>,
+}
+
+impl Drained {
+    /// Whether it says nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.files.is_empty() && self.gaps.is_empty()
+    }
+}
+
+impl WriteLogReader {
+    /// Takes out what was written so far. A file that is as it was is left out. It is kept until [`arrived`](Self::arrived) says
+    /// that it reached the log of the session.
+    pub fn drain(&self) -> Drained {
+        let mut content = lock(&self.content);
+        content.kept = 0;
+        let files = std::mem::take(&mut content.files).into_values();
+        let files: Vec<FileWrite> = files.filter(|write| !write.is_nothing()).collect();
+        let gaps = std::mem::take(&mut content.gaps);
+        let ambiguous = std::mem::take(&mut content.ambiguous);
+        content.taken.0.extend_from_slice(&files);
+        content.taken.1.extend_from_slice(&gaps);
+        content.taken.2.extend_from_slice(&ambiguous);
+        Drained { files, source: content.source, gaps, ambiguous, stored: content.stored.clone() }
+    }
+
+    /// What was taken out is known where it belongs.
+    pub fn arrived(&self) {
+        lock(&self.content).taken = Default::default();
+    }
+
+    /// Puts back what was taken out and did not arrive: whoever took it is gone.
+    pub fn put_back(&self) {
+        let mut content = lock(&self.content);
+        let (files, gaps, ambiguous) = std::mem::take(&mut content.taken);
+        for write in files.into_iter().rev() {
+            match content.files.get_mut(&write.path) {
+                Some(later) => later.before = write.before,
+                None => drop(content.files.insert(write.path.clone(), write)),
+            }
+        }
+        content.gaps.splice(0..0, gaps);
+        content.ambiguous.extend(ambiguous);
+    }
+
+    /// Waits until nothing more can be written: all that might is gone.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+}
+
+impl Content {
+    fn add(&mut self, mut write: FileWrite) {
+        for state in [&mut write.before, &mut write.after].into_iter().flatten() {
+            let size = state.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+            if self.kept + size > KEPT {
+                state.bytes = None;
+            } else {
+                self.kept += size;
+            }
+        }
+        match self.files.get_mut(&write.path) {
+            Some(known) => known.after = write.after,
+            None => {
+                self.files.insert(write.path.clone(), write);
+            }
+        }
+    }
+}
+
+fn lock(content: &Mutex<Content>) -> std::sync::MutexGuard<'_, Content> {
+    content.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lines that were added and removed between two contents; none of either for binary ones and for very large ones.
+pub fn lines(before: Option<&[u8]>, after: Option<&[u8]>) -> (u64, u64) {
+    let is_text = |bytes: &&[u8]| {
+        bytes.len() <= LARGEST_COMPARED && document::classify(bytes) != document::Content::Binary
+    };
+    if !before.iter().chain(&after).all(is_text) {
+        return (0, 0);
+    }
+    let diff = diff::unified("", Some(before.unwrap_or_default()), after.unwrap_or_default());
+    (diff.additions as u64, diff.deletions as u64)
+}
+
+/// How a change set names a path: from `root` on where it lies there. A backslash is written `\\`, a byte that is no UTF-8
+/// `\xNN`.
+pub fn path_text(root: &Path, path: &Path) -> String {
+    let path = path.strip_prefix(root).unwrap_or(path);
+    let mut text = String::new();
+    for chunk in path.as_os_str().as_bytes().utf8_chunks() {
+        text.push_str(&chunk.valid().replace('\\', r"\\"));
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// The path that [`path_text`] wrote so; `None` for a text that it never writes.
+pub fn path_of(root: &Path, text: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((plain, escaped)) = rest.split_once('\\') {
+        bytes.extend_from_slice(plain.as_bytes());
+        if let Some(after) = escaped.strip_prefix('\\') {
+            bytes.push(b'\\');
+            rest = after;
+        } else {
+            let digits = escaped.strip_prefix('x')?.get(..2)?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &escaped[3..];
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Some(root.join(OsString::from_vec(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use playhouse_workspace::hash;
+
+    use super::*;
+
+    fn state(text: &str) -> FileState {
+        FileState::new(hash(text.as_bytes()), text.as_bytes(), 0o100_644)
+    }
+
+    fn write(path: &str, before: Option<&str>, after: Option<&str>) -> FileWrite {
+        FileWrite { path: path.into(), before: before.map(state), after: after.map(state) }
+    }
+
+    #[test]
+    fn writes_of_one_path_become_one_and_what_is_as_it_was_is_left_out() {
+        let log = WriteLog::default();
+        let reader = log.reader();
+        log.wrote(write("/a", Some("1"), Some("2")));
+        log.wrote(write("/a", Some("2"), None));
+        log.wrote(write("/b", None, Some("x")));
+        log.wrote(write("/b", None, Some("x")).reversed());
+        let drained = reader.drain();
+        assert_eq!(drained.files, [write("/a", Some("1"), None)]);
+        assert!(reader.drain().is_nothing());
+    }
+
+    #[test]
+    fn what_was_taken_out_and_did_not_arrive_is_there_again() {
+        let log = WriteLog::default();
+        let reader = log.reader();
+        log.wrote(write("/a", Some("1"), Some("2")));
+        log.wrote(write("/b", None, Some("x")));
+        assert_eq!(reader.drain().files.len(), 2);
+        log.wrote(write("/a", Some("2"), Some("3")));
+        reader.put_back();
+        assert_eq!(reader.drain().files, [write("/a", Some("1"), Some("3")), write("/b", None, Some("x"))]);
+        reader.arrived();
+        reader.put_back();
+        assert!(reader.drain().is_nothing());
+    }
+
+    #[tokio::test]
+    async fn it_is_closed_when_nobody_can_write_any_more() {
+        let log = WriteLog::default();
+        let (reader, other) = (log.reader(), log.clone());
+        drop(log);
+        assert!(!reader.closed.is_cancelled());
+        other.wrote(write("/a", None, Some("late")));
+        drop(other);
+        reader.closed().await;
+        assert_eq!(reader.drain().files, [write("/a", None, Some("late"))]);
+    }
+
+    #[test]
+    fn every_path_reads_back() {
+        let root = Path::new("/repo");
+        for name in [&b"a b"[..], b"x\\xff", b"\xff\xfe", "ü\\".as_bytes(), b"d/\xc3"] {
+            let path = root.join(OsStr::from_bytes(name));
+            assert_eq!(path_of(root, &path_text(root, &path)), Some(path));
+        }
+        let outside = Path::new("/etc/motd");
+        assert_eq!(path_text(root, outside), "/etc/motd");
+        assert_eq!(path_of(root, "/etc/motd").as_deref(), Some(outside));
+        assert_eq!((path_of(root, r"a\q"), path_of(root, r"\xü1")), (None, None));
+    }
+}

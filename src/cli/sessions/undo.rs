@@ -1,0 +1,58 @@
+//! `playhouse sessions undo`, `redo`, `diff`.
+
+use playhouse_protocol::{LeftFile, RevertReport, SessionId};
+
+use super::{json, one_line, print};
+use crate::cli::Failure;
+use crate::cli::render::Shape;
+use crate::cli::render::printable;
+use crate::client::Client;
+
+/// Prints what was taken back or done again, or would be.
+pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<(), Failure> {
+    if format != Shape::Table {
+        return Ok(print(&format!("{}\n", json(report)?))?);
+    }
+    let mut text = String::new();
+    let verb = if report.dry_run { "would write" } else { "wrote" };
+    for file in &report.files {
+        let path = one_line(&file.path);
+        text.push_str(&format!("{verb} {path} (+{} -{})\n", file.additions, file.deletions));
+    }
+    for (what, left) in [
+        ("conflict", &report.conflicts),
+        ("ambiguous", &report.ambiguous),
+        ("not covered", &report.not_covered),
+    ] {
+        left.iter().for_each(|left| text.push_str(&line(what, left)));
+    }
+    if text.is_empty() {
+        text.push_str("no file is different\n");
+    }
+    Ok(print(&text)?)
+}
+
+fn line(what: &str, left: &LeftFile) -> String {
+    let call = left.call.map(|call| format!("call {call}"));
+    let which = left.path.as_deref().map(one_line).or(call).unwrap_or_else(|| "the session".to_owned());
+    format!("{what}: {which}: {}\n", one_line(&left.reason))
+}
+
+/// Prints the diff of what the calls of a session changed.
+pub(super) async fn print_diff(client: &Client, session: SessionId, format: Shape) -> Result<(), Failure> {
+    let diff = client.diff(session).await?;
+    if format != Shape::Table {
+        return Ok(print(&format!("{}\n", json(&diff)?))?);
+    }
+    let files = diff.get("files").and_then(|files| files.as_array());
+    for file in files.into_iter().flatten() {
+        match file.get("patch").and_then(|patch| patch.as_str()).filter(|patch| !patch.is_empty()) {
+            Some(patch) => print(&printable(patch))?,
+            None => {
+                let text = |name: &str| file.get(name).and_then(|value| value.as_str()).unwrap_or_default();
+                print(&format!("{} {} (no diff is kept)\n", text("status"), one_line(text("path"))))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `sessions undo`, `redo` and `diff`, and a session that is killed again and again while it writes.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use fs_err as fs;
+use mock_llm::{Model, call, text};
+use playhouse::protocol::{Record, RevertReport};
+use serde_json::json;
+
+use crate::stage::{Stage, in_both, until};
+
+/// Nobody is there to be asked.
+const ALLOWED: &str = "[permissions]\nedit = \"allow\"\n";
+
+#[test]
+fn what_file_tools_changed_is_taken_back_and_done_again() {
+    in_both(|| {
+        let stage = Stage::new(
+            Model::new()
+                .step(call("read", json!({"filePath": "a.txt"})))
+                .step(call("edit", json!({"filePath": "a.txt", "oldString": "two", "newString": "TWO"})))
+                .step(call("write", json!({"filePath": "new.txt", "content": "made\n"})))
+                .step(text("Done.")),
+        );
+        stage.configure(ALLOWED).write("a.txt", "one\ntwo\nthree\n");
+        stage.run(["go"]).is(0);
+        let session = stage.session();
+        let diff = stage.playhouse(["sessions", "diff", &session]).is(0).stdout;
+        assert!(diff.contains("-two") && diff.contains("+TWO") && diff.contains("+made"), "{diff}");
+
+        let preview = stage.playhouse(["sessions", "undo", &session, "--dry-run"]).is(0).stdout;
+        assert!(preview.contains("would write a.txt (+1 -1)"), "{preview}");
+        assert_eq!(stage.read("a.txt"), "one\nTWO\nthree\n");
+
+        stage.write("a.txt", "one\nTWO\nthree\nfour by a person\n");
+        let done = stage.playhouse(["sessions", "undo", &session, "--format", "json"]).is(0).stdout;
+        let report: RevertReport = serde_json::from_str(&done).unwrap();
+        assert_eq!((report.files.len(), report.conflicts.len()), (2, 0));
+        assert_eq!(stage.read("a.txt"), "one\ntwo\nthree\nfour by a person\n");
+        assert!(!stage.workspace.join("new.txt").exists());
+        stage.playhouse(["sessions", "undo", &session]).is(2).says(["no prompt"]);
+
+        let again = stage.playhouse(["sessions", "redo", &session]).is(0).stdout;
+        assert!(again.contains("wrote new.txt (+1 -0)"), "{again}");
+        assert_eq!(stage.read("a.txt"), "one\nTWO\nthree\nfour by a person\n");
+        stage.playhouse(["sessions", "redo", &session]).is(2).says(["nothing is undone"]);
+        stage
+            .playhouse(["sessions", "undo", &session, "--to", "prt_nothing"])
+            .is(2)
+            .says(["there is no message"]);
+    });
+}
+
+#[test]
+fn after_kills_in_the_middle_of_writes_undo_leaves_nothing_behind() {
+    let mut model = Model::new();
+    for number in 0..60 {
+        let file = format!("w{number}.txt");
+        model =
+            model.step(call("write", json!({"filePath": file, "content": format!("content {number}\n")})));
+    }
+    let stage = Stage::new(model.step(text("Done.")));
+    stage.configure(ALLOWED);
+    let count = || {
+        let names = fs::read_dir(&stage.workspace)
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        names.filter(|name| name.starts_with('w') && name.ends_with(".txt")).count()
+    };
+    let mut command = stage.command(["run", "go"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut engine = command.spawn().unwrap();
+    until("it writes", || count() > 3);
+    engine.kill().unwrap();
+    engine.wait().unwrap();
+    let session = stage.session();
+    for _ in 0..2 {
+        let before = count();
+        let mut command = stage.command(["sessions", "resume", &session]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut engine = command.spawn().unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        until("it goes on", || count() > before || std::time::Instant::now() > deadline);
+        engine.kill().unwrap();
+        engine.wait().unwrap();
+    }
+    stage.playhouse(["sessions", "resume", &session]).is(0);
+    assert!(count() > 3);
+    let undone = stage.playhouse(["sessions", "undo", &session, "--format", "json"]).is(0).lines().remove(0);
+    // Who wrote a file of a call that was cut off, nobody knows: it is named, and goes when the user names it.
+    let ambiguous = undone["ambiguous"].as_array().unwrap();
+    assert_eq!(count(), ambiguous.len(), "each other file that the session made is gone: {undone}");
+    if !ambiguous.is_empty() {
+        let mut words = vec!["sessions", "undo", &session];
+        for left in ambiguous {
+            words.extend(["--path", left["path"].as_str().unwrap()]);
+        }
+        stage.playhouse(words).is(0);
+    }
+    assert_eq!(count(), 0, "every file that the session made is gone");
+    // A path that was not changed is no path to take back.
+    stage.playhouse(["sessions", "undo", &session, "--path", "typo.txt"]).is(2).says(["was not changed"]);
+    let sets = stage.records(&session);
+    assert!(sets.iter().any(|record| matches!(record, Record::WorkspaceChanged(_))));
+}
