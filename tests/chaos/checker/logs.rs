@@ -79,6 +79,19 @@ pub(super) fn read(world: &World, store: &Store) -> Result<Logs, Failure> {
     }
 }
 
+/// The hashes of all blobs that a record names.
+fn hashes(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            let hash = members.get("hash").and_then(Value::as_str).filter(|_| members.contains_key("size"));
+            found.extend(hash.map(str::to_owned));
+            members.values().for_each(|value| hashes(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| hashes(item, found)),
+        _ => {}
+    }
+}
+
 fn one(world: &World, store: &Store, summary: SessionSummary, logs: &mut Logs) -> Result<Log, Failure> {
     let id = summary.id.to_string();
     let read = store.log.read(summary.id, Seq::START, usize::MAX);
@@ -101,6 +114,10 @@ fn one(world: &World, store: &Store, summary: SessionSummary, logs: &mut Logs) -
     reader.check_blobs(store, &summary.tenant)?;
     logs.blobs.extend(reader.files.iter().map(|file| (summary.tenant.clone(), file.blob.hash.clone())));
     for entry in &read.entries {
+        // Files as they were before and after calls.
+        let mut named = Vec::new();
+        hashes(&serde_json::to_value(&entry.record).unwrap(), &mut named);
+        logs.blobs.extend(named.into_iter().map(|hash| (summary.tenant.clone(), hash)));
         let json = serde_json::to_string(&entry.record).unwrap();
         if json.len() > INSIDE {
             let name = format!("record {}", hash("", &Value::String(json)));

@@ -19,6 +19,13 @@ fn seen(stage: &Stage, script: &str, arguments: &[&str], variables: &[(&str, &st
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
+/// An answer whose calls changed files.
+fn changed(parts: &[&str]) -> Value {
+    let mut message = said(parts);
+    message["parts"].as_array_mut().unwrap().push(json!("patch"));
+    message
+}
+
 /// An answer of the model, as the scripts tell of it.
 fn said(parts: &[&str]) -> Value {
     let parts = [&["step-start"], parts, &["step-finish"]].concat();
@@ -81,7 +88,7 @@ fn the_sdk_does_all_that_programs_do_with_sessions() {
         "messages": [
             prompt("Play the piece."),
             said(&["reasoning: What is there?", "text: Let me look.", "read: completed"]),
-            said(&["text: Now a change.", "edit: completed"]),
+            changed(&["text: Now a change.", "edit: completed"]),
             said(&["todowrite: completed"]),
             said(&["text: The curtain falls."]),
         ],
@@ -179,7 +186,7 @@ fn the_newer_sdk_answers_what_people_are_asked() {
             {"role": "user", "parts": ["text: Play the piece."]},
             said(&["read: completed"]),
             said(&["text: Now a change.", "edit: error"]),
-            said(&["text: Now a change.", "edit: completed"]),
+            changed(&["text: Now a change.", "edit: completed"]),
             said(&["question: completed"]),
             said(&["question: completed"]),
             said(&["text: The curtain falls."]),
