@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gen_lsp_types::{Diagnostic, PublishDiagnosticsParams};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -13,7 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use url::Url;
 
 use crate::connection::{Connection, Hears, RequestError};
-use crate::diagnostics::{Known, MOST_PROBLEMS, Problem};
+use crate::diagnostics::{Known, Problem, Told};
 use crate::position::Encoding;
 
 /// How long nothing may come after diagnostics that name no version, until they count.
@@ -41,9 +40,20 @@ pub struct Client {
     pub(crate) encoding: Encoding,
     pub(crate) capabilities: Value,
     ears: Arc<Ears>,
-    files: Mutex<HashMap<PathBuf, Shown>>,
+    files: Mutex<Files>,
     /// Held while a file is shown, so that versions reach the server in order.
     showing: tokio::sync::Mutex<()>,
+}
+
+/// The files that a server was shown.
+#[derive(Debug, Default)]
+struct Files {
+    shown: HashMap<PathBuf, Shown>,
+    /// The version that was given last, to any file: none is given twice, so that nothing is taken for what was said of a
+    /// file before it was closed.
+    version: i32,
+    /// When any of them changed last.
+    changed: Option<Instant>,
 }
 
 /// A file as the server knows it.
@@ -59,7 +69,8 @@ struct Shown {
 struct Published {
     version: Option<i32>,
     at: Instant,
-    diagnostics: Vec<Diagnostic>,
+    /// Absent where they cannot be read.
+    told: Option<Arc<[Told]>>,
 }
 
 #[derive(Debug)]
@@ -74,18 +85,22 @@ impl Hears for Ears {
         if method != "textDocument/publishDiagnostics" {
             return;
         }
-        let Ok(PublishDiagnosticsParams { uri, version, mut diagnostics }) = serde_json::from_value(params)
-        else {
-            tracing::debug!("a language server published diagnostics that are none");
-            return;
-        };
-        let Some(path) = path_of(&uri.0) else { return };
-        diagnostics.truncate(MOST_PROBLEMS);
+        let Some(path) = params.get("uri").and_then(Value::as_str).and_then(path_of) else { return };
+        let version =
+            params.get("version").and_then(Value::as_i64).and_then(|version| i32::try_from(version).ok());
+        let told = Told::all(&params["diagnostics"]).map(Arc::from);
+        if told.is_none() {
+            tracing::debug!("a language server published diagnostics that cannot be read");
+        }
         self.published.send_if_modified(|published| {
             if published.len() >= MOST_FILES && !published.contains_key(&path) {
-                return false;
+                // Files of which nothing is told make room.
+                published.retain(|_, one| one.told.as_ref().is_none_or(|told| !told.is_empty()));
+                if published.len() >= MOST_FILES {
+                    return false;
+                }
             }
-            published.insert(path, Published { version, at: Instant::now(), diagnostics });
+            published.insert(path, Published { version, at: Instant::now(), told });
             true
         });
     }
@@ -165,7 +180,7 @@ fn abilities() -> Value {
         "textDocument": {
             "synchronization": {"dynamicRegistration": false, "didSave": true},
             "publishDiagnostics": {"versionSupport": true, "relatedInformation": false},
-            "diagnostic": {"dynamicRegistration": false, "relatedDocumentSupport": true},
+            "diagnostic": {"dynamicRegistration": false, "relatedDocumentSupport": false},
             "definition": {"dynamicRegistration": false, "linkSupport": true},
             "implementation": {"dynamicRegistration": false, "linkSupport": true},
             "references": dynamic,
@@ -209,7 +224,7 @@ impl Client {
             .get("positionEncoding")
             .and_then(Value::as_str)
             .map_or_else(Encoding::default, Encoding::named);
-        connection.notify("initialized", json!({})).await?;
+        connection.notify("initialized", &json!({})).await?;
         Ok(Self {
             connection,
             encoding,
@@ -230,62 +245,65 @@ impl Client {
         &self.ears.root
     }
 
-    fn files(&self) -> MutexGuard<'_, HashMap<PathBuf, Shown>> {
+    fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The text of a file as the server was shown it.
-    pub(crate) fn text(&self, path: &Path) -> Option<Arc<str>> {
-        self.files().get(path).map(|shown| Arc::clone(&shown.text))
+    /// The text of a file as the server was shown it, and its version.
+    pub(crate) fn text(&self, path: &Path) -> Option<(Arc<str>, i32)> {
+        self.files().shown.get(path).map(|shown| (Arc::clone(&shown.text), shown.version))
     }
 
     /// The files that the server was shown.
     pub fn shown(&self) -> Vec<PathBuf> {
-        self.files().keys().cloned().collect()
+        self.files().shown.keys().cloned().collect()
     }
 
     /// Tells the server what stands in a file now, which it may not have been shown before.
     ///
     /// # Errors
-    /// The server ended.
+    /// The server ended, or reads nothing.
     pub async fn show(&self, path: &Path, text: &str) -> Result<(), RequestError> {
         let uri = uri_of(path).ok_or_else(|| RequestError::Odd("a path that is no address".to_owned()))?;
         let _showing = self.showing.lock().await;
-        let known = self.files().get(path).map(|shown| (shown.version, *shown.text == *text));
-        let version = match known {
-            Some((_, true)) => return Ok(()),
-            Some((version, false)) => version.wrapping_add(1),
-            None => 1,
-        };
-        let shown = Shown { text: text.into(), version, at: Instant::now() };
-        self.files().insert(path.to_owned(), shown);
-        match known {
-            None => {
-                let document =
-                    json!({"uri": uri, "languageId": language(path), "version": version, "text": text});
-                self.connection.notify("textDocument/didOpen", json!({"textDocument": document})).await
-            }
-            Some(_) => {
-                let params = json!({
-                    "textDocument": {"uri": uri, "version": version},
-                    "contentChanges": [{"text": text}],
-                });
-                self.connection.notify("textDocument/didChange", params).await?;
-                // Some check a file only when it is saved; it is on the disk by now.
-                self.connection.notify("textDocument/didSave", json!({"textDocument": {"uri": uri}})).await
-            }
+        if self.files().shown.get(path).is_some_and(|shown| *shown.text == *text) {
+            return Ok(());
         }
+        let mut places = self.connection.places(2).await?;
+        // From here on nothing is waited for: what is known as shown is on its way.
+        let mut files = self.files();
+        files.version = files.version.wrapping_add(1);
+        let (version, at) = (files.version, Instant::now());
+        files.changed = Some(at);
+        if files.shown.insert(path.to_owned(), Shown { text: text.into(), version, at }).is_none() {
+            let document =
+                json!({"uri": uri, "languageId": language(path), "version": version, "text": text});
+            places.tell("textDocument/didOpen", &json!({"textDocument": document}));
+        } else {
+            let params = json!({
+                "textDocument": {"uri": uri, "version": version},
+                "contentChanges": [{"text": text}],
+            });
+            places.tell("textDocument/didChange", &params);
+        }
+        // Some check a file only when it is saved; it is on the disk by now.
+        places.tell("textDocument/didSave", &json!({"textDocument": {"uri": uri}}));
+        Ok(())
     }
 
     /// Tells the server that a file is not of interest any more, or gone.
     ///
     /// # Errors
-    /// The server ended.
+    /// The server ended, or reads nothing.
     pub async fn close(&self, path: &Path) -> Result<(), RequestError> {
         let _showing = self.showing.lock().await;
-        let was_shown = self.files().remove(path).is_some();
-        let Some(uri) = uri_of(path).filter(|_| was_shown) else { return Ok(()) };
-        self.connection.notify("textDocument/didClose", json!({"textDocument": {"uri": uri}})).await
+        let Some(uri) = uri_of(path).filter(|_| self.files().shown.contains_key(path)) else { return Ok(()) };
+        let mut places = self.connection.places(1).await?;
+        let mut files = self.files();
+        files.shown.remove(path);
+        files.changed = Some(Instant::now());
+        places.tell("textDocument/didClose", &json!({"textDocument": {"uri": uri}}));
+        Ok(())
     }
 
     /// What is wrong with a file that was shown, as it was shown last. Waits at most so long for the server.
@@ -293,7 +311,7 @@ impl Client {
     /// # Errors
     /// The server ended, or refuses to say it.
     pub async fn diagnose(&self, path: &Path, patience: Duration) -> Result<Known, RequestError> {
-        let Some(shown) = self.files().get(path).cloned() else { return Ok(Known::NotYet) };
+        let Some(shown) = self.files().shown.get(path).cloned() else { return Ok(Known::NotYet) };
         let known = match self.capabilities.get("diagnosticProvider") {
             Some(provider) if !provider.is_null() => self.pull(path, &shown, patience).await?,
             _ => self.await_published(path, &shown, patience).await,
@@ -310,21 +328,16 @@ impl Client {
 
     async fn pull(&self, path: &Path, shown: &Shown, patience: Duration) -> Result<Known, RequestError> {
         let params = json!({"textDocument": {"uri": uri_of(path)}});
+        let asked = Instant::now();
         let answer = match self.connection.request("textDocument/diagnostic", params, patience).await {
             Ok(answer) => answer,
             // A server may take back what it began, and asks to come again.
             Err(RequestError::Late | RequestError::Refused(_)) => return Ok(Known::NotYet),
             Err(error) => return Err(error),
         };
-        let is_current = self.files().get(path).is_some_and(|now| now.version == shown.version);
-        let items = answer.get("items").and_then(Value::as_array);
-        Ok(match items.filter(|_| is_current) {
-            Some(items) => {
-                let read = |item: &Value| serde_json::from_value::<Diagnostic>(item.clone()).ok();
-                self.found(path, shown, items.iter().take(MOST_PROBLEMS).filter_map(read).collect(), true)
-            }
-            None => Known::NotYet,
-        })
+        let is_current = self.text(path).is_some_and(|(_, version)| version == shown.version);
+        let told = answer.get("items").and_then(Told::all).filter(|_| is_current);
+        Ok(told.map_or(Known::NotYet, |told| self.found(path, shown, &told, Some(asked))))
     }
 
     /// Waits for diagnostics of this content. Those that name a version have to name its own; those that name none count when
@@ -333,20 +346,20 @@ impl Client {
         let mut published = self.ears.published.subscribe();
         let waiting = async {
             loop {
-                let last = published.borrow_and_update().get(path).cloned();
-                let quiet = match last.filter(|last| last.at >= shown.at) {
-                    Some(last) => match last.version {
-                        Some(version) if version == shown.version => {
-                            return self.found(path, shown, last.diagnostics, true);
-                        }
-                        Some(_) => None,
-                        None => Some((last.at + QUIET, last.diagnostics)),
-                    },
-                    None => None,
+                let last =
+                    published.borrow_and_update().get(path).filter(|last| last.at >= shown.at).cloned();
+                let quiet = match last {
+                    Some(Published { version: Some(version), at, told: Some(told) })
+                        if version == shown.version =>
+                    {
+                        return self.found(path, shown, &told, Some(at));
+                    }
+                    Some(Published { version: None, at, told: Some(told) }) => Some((at + QUIET, told)),
+                    _ => None,
                 };
                 match quiet {
-                    Some((end, diagnostics)) => tokio::select! {
-                        () = sleep_until(end) => return self.found(path, shown, diagnostics, false),
+                    Some((end, told)) => tokio::select! {
+                        () = sleep_until(end) => return self.found(path, shown, &told, None),
                         changed = published.changed() => if changed.is_err() { return Known::NotYet },
                     },
                     None => {
@@ -360,17 +373,21 @@ impl Client {
         timeout(patience, waiting).await.unwrap_or(Known::NotYet)
     }
 
-    fn found(&self, path: &Path, shown: &Shown, diagnostics: Vec<Diagnostic>, is_verified: bool) -> Known {
-        let read = |diagnostic| Problem::new(path, diagnostic, Some(&shown.text), self.encoding);
-        let mut problems: Vec<Problem> = diagnostics.into_iter().map(read).collect();
-        problems.sort_by_key(|problem| (problem.severity, problem.spot));
-        Known::Found { problems, is_verified }
+    /// What was told of this content. It is verified if the server said it for this version, at a time since which no other
+    /// file changed: that may have broken this one, or mended it.
+    fn found(&self, path: &Path, shown: &Shown, told: &[Told], of_version: Option<Instant>) -> Known {
+        let is_last = |at: Instant| self.files().changed.is_none_or(|changed| changed <= at);
+        let lines: Vec<&str> =
+            shown.text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+        let problem = |told: &Told| told.clone().problem(path, &lines, self.encoding);
+        let problems: Vec<Problem> = told.iter().map(problem).collect();
+        Known::Found { problems, is_verified: of_version.is_some_and(is_last) }
     }
 
     /// Asks the server to end. Whoever started it looks whether it does.
     pub async fn shut_down(&self) {
         if self.connection.request("shutdown", Value::Null, FAREWELL).await.is_ok() {
-            drop(self.connection.notify("exit", Value::Null).await);
+            drop(self.connection.notify("exit", &Value::Null).await);
         }
     }
 }

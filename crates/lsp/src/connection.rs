@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::sync::mpsc::PermitIterator;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -16,6 +17,10 @@ use crate::frame;
 
 /// Messages that wait until the server reads.
 const QUEUE: usize = 64;
+/// How long a server may read nothing while messages wait.
+const READS: Duration = Duration::from_secs(5);
+/// The longest name of a method or an id that is repeated in an answer.
+const LONGEST_NAME: usize = 200;
 /// The longest text of a server's error that is kept.
 const LONGEST_ERROR: usize = 500;
 
@@ -95,8 +100,9 @@ impl Connection {
                             let Some(out) = answers.upgrade() else {
                                 break "it is not used any more".to_owned();
                             };
-                            // A server that asks and does not read gets no answer.
-                            drop(out.try_send(answer));
+                            if timeout(READS, out.send(answer)).await.is_err() {
+                                break "it asks, and does not read the answers".to_owned();
+                            }
                         }
                     }
                     Ok(None) => break "it closed its output".to_owned(),
@@ -117,8 +123,21 @@ impl Connection {
     }
 
     /// Tells the server something.
-    pub(crate) async fn notify(&self, method: &str, params: Value) -> Result<(), RequestError> {
-        self.send(json!({"jsonrpc": "2.0", "method": method, "params": params})).await
+    pub(crate) async fn notify(&self, method: &str, params: &Value) -> Result<(), RequestError> {
+        self.places(1).await?.tell(method, params);
+        Ok(())
+    }
+
+    /// Room for so many messages, which are then sent at once and in order.
+    pub(crate) async fn places(&self, count: usize) -> Result<Places<'_>, RequestError> {
+        if self.ended().is_some() {
+            return Err(self.gone());
+        }
+        match timeout(READS, self.out.reserve_many(count)).await {
+            Ok(Ok(places)) => Ok(Places(places)),
+            Ok(Err(_)) => Err(self.gone()),
+            Err(_) => Err(RequestError::Late),
+        }
     }
 
     /// Asks the server for something.
@@ -157,6 +176,19 @@ impl Connection {
     }
 }
 
+/// Room for messages in the queue.
+pub(crate) struct Places<'a>(PermitIterator<'a, Vec<u8>>);
+
+impl Places<'_> {
+    /// Tells the server something; nothing where there is no room left.
+    pub(crate) fn tell(&mut self, method: &str, params: &Value) {
+        if let Some(place) = self.0.next() {
+            let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            place.send(message.to_string().into_bytes());
+        }
+    }
+}
+
 /// A request that waits. When it is given up, the server is told.
 struct Pending<'a> {
     connection: &'a Connection,
@@ -181,8 +213,11 @@ fn take(body: &[u8], waiting: &Waiting, hears: &dyn Hears) -> Option<Vec<u8>> {
         return None;
     };
     let params = message.remove("params").unwrap_or(Value::Null);
-    let method = message.get("method").and_then(Value::as_str).map(str::to_owned);
-    match (method, message.get("id").cloned()) {
+    let is_short = |name: &str| name.len() <= LONGEST_NAME;
+    let method =
+        message.get("method").and_then(Value::as_str).filter(|name| is_short(name)).map(str::to_owned);
+    let id = message.get("id").filter(|id| id.as_str().is_none_or(is_short)).cloned();
+    match (method, id) {
         (Some(method), Some(id)) => {
             let answer = match hears.requested(&method, params) {
                 Some(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use gen_lsp_types::{Code, Diagnostic, DiagnosticSeverity, Message};
+use gen_lsp_types::Position;
+use serde_json::Value;
 
 use crate::position::{Encoding, Spot};
 
 /// The longest message that is kept.
 const LONGEST_MESSAGE: usize = 1_000;
+/// The longest code that is kept.
+const LONGEST_CODE: usize = 100;
 /// The most problems of a file that are kept.
 pub(crate) const MOST_PROBLEMS: usize = 1_000;
 
@@ -49,32 +52,56 @@ pub struct Problem {
     pub code: Option<String>,
 }
 
-impl Problem {
-    /// One of a file with this text, where that is known.
-    pub(crate) fn new(path: &Path, diagnostic: Diagnostic, text: Option<&str>, encoding: Encoding) -> Self {
-        let start = diagnostic.range.start;
-        let line = text.and_then(|text| text.split('\n').nth(usize::try_from(start.line).ok()?));
-        let message = match diagnostic.message {
-            Message::String(text) => text,
-            Message::MarkupContent(content) => content.value,
-        };
-        let words: Vec<&str> = message.split_whitespace().collect();
-        Self {
-            path: path.to_owned(),
-            spot: Spot::heard(start, line, encoding),
-            severity: match diagnostic.severity {
-                None | Some(DiagnosticSeverity::Error) => Severity::Error,
-                Some(DiagnosticSeverity::Warning) => Severity::Warning,
-                Some(_) => Severity::Hint,
-            },
-            message: words.join(" ").chars().take(LONGEST_MESSAGE).collect(),
-            code: diagnostic.code.map(|code| match code {
-                Code::Int(code) => code.to_string(),
-                Code::String(code) => code.chars().take(100).collect(),
-            }),
-        }
+/// A problem as a server tells it, in its own units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    start: Position,
+    severity: Severity,
+    message: String,
+    code: Option<String>,
+}
+
+impl Told {
+    /// All of a list, the worst first and at most [`MOST_PROBLEMS`]. `None` where one of them cannot be read: then nothing is
+    /// known, as it may be the only one.
+    pub(crate) fn all(items: &Value) -> Option<Vec<Self>> {
+        let mut all: Vec<Self> = items.as_array()?.iter().map(Self::read).collect::<Option<_>>()?;
+        all.sort_by_key(|told| (told.severity, told.start.line, told.start.character));
+        all.truncate(MOST_PROBLEMS);
+        Some(all)
     }
 
+    fn read(item: &Value) -> Option<Self> {
+        let start = serde_json::from_value(item.get("range")?.get("start")?.clone()).ok()?;
+        let message = item.get("message")?;
+        let message = message.as_str().or_else(|| message.get("value")?.as_str())?;
+        let message: String = message.chars().take(LONGEST_MESSAGE).collect();
+        let words: Vec<&str> = message.split_whitespace().collect();
+        Some(Self {
+            start,
+            severity: match item.get("severity").and_then(Value::as_u64) {
+                None | Some(1) => Severity::Error,
+                Some(2) => Severity::Warning,
+                Some(_) => Severity::Hint,
+            },
+            message: words.join(" "),
+            code: item.get("code").and_then(|code| match code {
+                Value::String(code) => Some(code.chars().take(LONGEST_CODE).collect()),
+                Value::Number(code) => Some(code.to_string()),
+                _ => None,
+            }),
+        })
+    }
+
+    /// The same for people; `lines` are those of the file.
+    pub(crate) fn problem(self, path: &Path, lines: &[&str], encoding: Encoding) -> Problem {
+        let Self { start, severity, message, code } = self;
+        let line = usize::try_from(start.line).ok().and_then(|line| lines.get(line).copied());
+        Problem { path: path.to_owned(), spot: Spot::heard(start, line, encoding), severity, message, code }
+    }
+}
+
+impl Problem {
     /// What makes it the same after its line has moved.
     fn likeness(&self) -> (&Path, Severity, &str, Option<&str>) {
         (&self.path, self.severity, &self.message, self.code.as_deref())
@@ -114,6 +141,8 @@ pub fn difference<'a>(before: &[Problem], after: &'a [Problem]) -> Vec<&'a Probl
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn problem(line: u32, message: &str) -> Problem {
@@ -124,6 +153,22 @@ mod tests {
             message: message.to_owned(),
             code: None,
         }
+    }
+
+    #[test]
+    fn the_worst_are_kept_and_what_cannot_be_read_is_not_nothing() {
+        let item = |line: i64, severity: u64| {
+            json!({"range": {"start": {"line": line, "character": 0}, "end": {"line": line, "character": 1}},
+                "severity": severity, "message": "x", "code": 2_147_483_648_u64})
+        };
+        let mut items = vec![item(1, 4); MOST_PROBLEMS];
+        items.push(item(2, 1));
+        let all = Told::all(&json!(items)).unwrap();
+        assert_eq!((all.len(), all[0].severity, all[0].start.line), (MOST_PROBLEMS, Severity::Error, 2));
+        assert_eq!(all[0].code.as_deref(), Some("2147483648"));
+        assert_eq!(Told::all(&json!([item(1, 1), item(-1, 1)])), None);
+        assert_eq!(Told::all(&json!([{"message": "x"}])), None);
+        assert_eq!(Told::all(&json!(null)), None);
     }
 
     #[test]

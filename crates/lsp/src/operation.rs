@@ -156,7 +156,11 @@ impl Client {
         if !self.offers(*operation) {
             return Err(RequestError::Refused(format!("it has no {}", operation.name())));
         }
-        let text = self.text(path).unwrap_or_else(|| "".into());
+        let Some((text, version)) =
+            self.text(path).or_else(|| (!operation.has_spot()).then(|| ("".into(), 0)))
+        else {
+            return Err(RequestError::Odd("the file was not shown to it".to_owned()));
+        };
         let position = spot.told(&text, self.encoding);
         let document = json!({"uri": uri_of(path)});
         let mut params = match operation {
@@ -184,6 +188,9 @@ impl Client {
         }
         Ok(match operation {
             Operation::Hover => Answer::Text(text_of(&answer["contents"])),
+            Operation::Rename if self.text(path).is_none_or(|(_, now)| now != version) => {
+                return Err(RequestError::Odd("the file changed while it was asked: ask again".to_owned()));
+            }
             Operation::Rename => Answer::Edits(edits(&answer)?),
             _ => Answer::Places(places(&answer, path)),
         })
@@ -290,8 +297,9 @@ fn edits(answer: &Value) -> Result<Vec<FileEdits>, RequestError> {
         let list = list.as_array().ok_or_else(odd)?;
         let list: Option<Vec<_>> = list.iter().map(read).collect();
         let list = list.ok_or_else(odd)?;
-        match files.iter_mut().find(|file| file.path == path) {
-            Some(file) => file.edits.extend(list),
+        match files.iter().find(|file| file.path == path) {
+            // They would be of the text after the first ones.
+            Some(_) => return Err(RequestError::Odd("it edits a file twice".to_owned())),
             None => files.push(FileEdits { path, edits: list }),
         }
         Ok(())

@@ -121,6 +121,27 @@ async fn diagnostics_are_pulled_where_they_are_offered() {
     assert_eq!(changed["params"]["textDocument"]["version"], 2);
     assert_eq!(changed["params"]["contentChanges"], json!([{"text": "good\n"}]));
 
+    // What another file says may change this one.
+    let other = Path::new("/work/a b/other.acc");
+    let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
+        let request = server.until("textDocument/diagnostic").await;
+        client.show(other, "x").await.unwrap();
+        server.answer(&request, json!({"kind": "full", "items": []})).await;
+    });
+    assert_eq!(messages(&known.unwrap()), Some((vec![], false)));
+    // One that cannot be read may be the only one.
+    let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, json!({"kind": "full", "items": [{"range": null, "message": "x"}]})).await;
+    });
+    assert_eq!(known, Ok(Known::NotYet));
+    // No version is given twice.
+    client.close(path).await.unwrap();
+    client.show(path, "good\n").await.unwrap();
+    let opened = server.until("textDocument/didClose").await;
+    assert_eq!(opened["params"]["textDocument"]["uri"], "file:///work/a%20b/%C3%A4.acc");
+    assert_eq!(server.until("textDocument/didOpen").await["params"]["textDocument"]["version"], 4);
+
     // An answer that comes too late is called off.
     assert_eq!(client.diagnose(path, BRIEF).await, Ok(Known::NotYet));
     let asked = server.until("textDocument/diagnostic").await;
