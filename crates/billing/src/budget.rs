@@ -136,8 +136,8 @@ impl Per {
     /// ```
     /// use playhouse_billing::budget::Per;
     /// let over = |per: Per, day: &str| per.end(day.parse().unwrap()).map(|end| end.to_string());
-    /// assert_eq!(over(Per::Month, "2026-12-05").unwrap(), "2027-01-01T00:00:00.000Z");
-    /// assert_eq!(over(Per::Day, "2028-02-28").unwrap(), "2028-02-29T00:00:00.000Z");
+    /// assert_eq!(over(Per::Month, "2026-12-05").unwrap(), "2027-01-01T00:00:00Z");
+    /// assert_eq!(over(Per::Day, "2028-02-28").unwrap(), "2028-02-29T00:00:00Z");
     /// assert_eq!(over(Per::Ever, "2026-12-05"), None);
     /// ```
     pub const fn end(self, day: Day) -> Option<Timestamp> {
