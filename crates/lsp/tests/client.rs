@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// For what does not come.
 const BRIEF: Duration = Duration::from_millis(50);
 
-const FILE: &str = "/work/a b/ä.acc";
+const FILE: &str = "/project/a b/ä.acc";
 
 /// The server's end: it answers as the test says.
 struct Server {
@@ -77,13 +77,14 @@ async fn stage(capabilities: Value) -> (Client, Server) {
     let mut server = Server { from: BufReader::new(server_from), to: server_to };
     let introduced: JoinHandle<Server> = tokio::spawn(async move {
         let request = server.until("initialize").await;
-        assert_eq!(request["params"]["rootUri"], "file:///work/a%20b");
+        assert_eq!(request["params"]["rootUri"], "file:///project/a%20b");
         assert_eq!(request["params"]["initializationOptions"], json!({"deep": true}));
         server.answer(&request, json!({"capabilities": capabilities})).await;
         server.until("initialized").await;
         server
     });
-    let start = Start { root: "/work/a b".into(), initialization: json!({"deep": true}), patience: PATIENCE };
+    let start =
+        Start { root: "/project/a b".into(), initialization: json!({"deep": true}), patience: PATIENCE };
     let client = Client::start(from, to, start).await.unwrap();
     (client, introduced.await.unwrap())
 }
@@ -105,7 +106,7 @@ async fn diagnostics_are_pulled_where_they_are_offered() {
     client.show(path, "one\n𝄞 bad\n").await.unwrap();
     let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
         let opened = server.until("textDocument/didOpen").await;
-        assert_eq!(opened["params"]["textDocument"]["uri"], "file:///work/a%20b/%C3%A4.acc");
+        assert_eq!(opened["params"]["textDocument"]["uri"], "file:///project/a%20b/%C3%A4.acc");
         let request = server.until("textDocument/diagnostic").await;
         server.answer(&request, json!({"kind": "full", "items": found(&["is\n  bad"])})).await;
     });
@@ -122,7 +123,7 @@ async fn diagnostics_are_pulled_where_they_are_offered() {
     assert_eq!(changed["params"]["contentChanges"], json!([{"text": "good\n"}]));
 
     // What another file says may change this one.
-    let other = Path::new("/work/a b/other.acc");
+    let other = Path::new("/project/a b/other.acc");
     let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
         let request = server.until("textDocument/diagnostic").await;
         client.show(other, "x").await.unwrap();
@@ -139,7 +140,7 @@ async fn diagnostics_are_pulled_where_they_are_offered() {
     client.close(path).await.unwrap();
     client.show(path, "good\n").await.unwrap();
     let opened = server.until("textDocument/didClose").await;
-    assert_eq!(opened["params"]["textDocument"]["uri"], "file:///work/a%20b/%C3%A4.acc");
+    assert_eq!(opened["params"]["textDocument"]["uri"], "file:///project/a%20b/%C3%A4.acc");
     assert_eq!(server.until("textDocument/didOpen").await["params"]["textDocument"]["version"], 4);
 
     // An answer that comes too late is called off.
@@ -199,7 +200,7 @@ async fn places_symbols_texts_and_edits_are_read_in_all_their_forms() {
     let (questions, mut asked) = mpsc::channel(16);
     let answering = tokio::spawn(async move {
         let range = json!({"start": {"line": 1, "character": 3}, "end": {"line": 1, "character": 6}});
-        let uri = "file:///work/a%20b/b.acc";
+        let uri = "file:///project/a%20b/b.acc";
         loop {
             let Some(message) = server.next().await else { return };
             let result = match message["method"].as_str().unwrap_or_default() {
