@@ -165,3 +165,24 @@ async fn what_was_admitted_before_is_said_again_at_every_limit() {
         second.abort().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_key_with_directories_of_its_own_reads_what_is_allowed_and_not_what_others_use() {
+    let site = Site::new();
+    let folder = site.workspace().join("below");
+    fs_err::create_dir(&folder).unwrap();
+    let (whole, below) = (site.key("acme"), site.key_below("acme", &folder));
+    let served = served(&site, TenantLimits { sessions: Some(3), ..TenantLimits::default() }).await;
+    assert_eq!(create(&served, &whole).await.status, 201);
+    let limits = async |key: &str| {
+        let answer =
+            served.ask("GET", "/v1/limits", &[("authorization", &format!("Bearer {key}"))], "").await;
+        answer.json()["limits"][0].clone()
+    };
+    let all = json!({"name": "sessions", "scope": "tenant", "unit": "count", "max": 3, "used": 1, "left": 2});
+    assert_eq!(limits(&whole).await, all);
+    assert_eq!(
+        limits(&below).await,
+        json!({"name": "sessions", "scope": "tenant", "unit": "count", "max": 3})
+    );
+}
