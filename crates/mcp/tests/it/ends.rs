@@ -80,11 +80,11 @@ async fn a_start_that_is_given_up_leaves_nothing() {
     let mut silent = entry(&["--silent"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("process");
-    // The shell that is the server tells its number, and is silent.
+    // What becomes the server tells its number, and is silent. It keeps its output: closing that would be an end.
     let playhouse_mcp::Transport::Stdio(stdio) = &mut silent.transport else { panic!("it is a program") };
     stdio.command = "/bin/sh".into();
     stdio.args =
-        vec!["-c".into(), format!("echo $$ > {0}.new; mv {0}.new {0}; exec cat > /dev/null", file.display())];
+        vec!["-c".into(), format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", file.display())];
     let place = place();
     let process = tokio::select! {
         opened = Connection::open(&silent, &place) => panic!("it is silent: {:?}", opened.map(drop)),
