@@ -335,6 +335,7 @@ impl HouseBuilder {
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
         let limits = settings.engine;
+        let snapshots = settings.snapshots.clone();
         let resume = match settings.resume {
             Resume::Auto if !resumes => Resume::OnDemand,
             resume => resume,
@@ -365,6 +366,7 @@ impl HouseBuilder {
         options.hidden = hidden;
         options.user_home = user_home;
         options.limits = limits;
+        options.snapshots = snapshots;
         options.resume = resume;
         options.tenant_metrics = tenant_metrics;
         options.budgets = budgets;

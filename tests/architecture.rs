@@ -327,7 +327,7 @@ fn the_session_makes_no_ids_of_its_own() {
 #[test]
 fn one_place_reads_the_clock_for_what_is_stored() {
     let engine: Vec<Package> = packages().into_iter().filter(|package| package.name != "mock-llm").collect();
-    // `door.rs` carries the times of files, `sweeper.rs`, `outputs.rs`, `folders.rs` and both `leftovers.rs` compare them; `failure` reads dates that say when
+    // `door.rs` carries the times of files, `sweeper.rs`, `outputs.rs`, `folders.rs`, `walk.rs` and both `leftovers.rs` compare them; `failure` reads dates that say when
     // to come back, and `grant.rs` compares when a token ends.
     let expected = [
         "actors/src/base.rs: SystemTime",
@@ -339,6 +339,7 @@ fn one_place_reads_the_clock_for_what_is_stored() {
         "crates/tools/src/outputs.rs: SystemTime",
         "crates/workspace/src/door.rs: SystemTime",
         "crates/workspace/src/door/leftovers.rs: SystemTime",
+        "crates/workspace/src/tree/walk.rs: SystemTime",
         "src/cli/leftovers.rs: SystemTime",
     ];
     let mut found = users(&engine, &["SystemTime"]);

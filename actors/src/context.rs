@@ -29,6 +29,7 @@ use crate::seen::Seen;
 use crate::shared::mcp::McpServers;
 use crate::space::Space;
 use crate::sweeper::Sweeper;
+use crate::tracker::Trees;
 
 /// State and settings that all actors of one engine share.
 pub(crate) struct EngineContext {
@@ -63,6 +64,8 @@ pub(crate) struct EngineContext {
     pub(crate) bounds: Bounds,
     /// The directory that `~` stands for in rules of sessions.
     pub(crate) user_home: Option<String>,
+    /// What stands in the workspaces in which commands run.
+    pub(crate) trees: Arc<Trees>,
     /// Calls that people allowed for always.
     pub(crate) grants: Grants,
     /// Removes old outputs.

@@ -54,7 +54,7 @@ impl CallObserver for Journal {
                     let state = FileState::read(&place).ok()?;
                     let image = state.as_ref().map(|state| images.image(state, &[]));
                     let is_stored = image.as_ref().is_some_and(|image| image.content.blob().is_some());
-                    writes.intend(place.path.clone(), state.map(|state| state.content), is_stored);
+                    writes.intend(place.path.clone(), state.and_then(|state| state.content), is_stored);
                     Some(FileBefore { path: path_text(workspace.root(), &place.path), image })
                 });
                 files.collect()
@@ -63,6 +63,11 @@ impl CallObserver for Journal {
         }
         .boxed()
     }
+}
+
+/// The hash of a file's content as records have it; empty where the content was never read.
+pub(crate) fn sha_of(state: &FileState) -> String {
+    state.content.map(|content| content.to_string()).unwrap_or_default()
 }
 
 /// Stores contents of files for one tenant.
@@ -75,8 +80,8 @@ pub(crate) struct Images {
 impl Images {
     /// The file, with its content stored unless it is among those that are. Blocks.
     pub(crate) fn image(&self, state: &FileState, stored: &[ContentHash]) -> FileImage {
-        let (sha, size) = (state.content.to_string(), state.size);
-        let content = if stored.contains(&state.content) {
+        let (sha, size) = (sha_of(state), state.size);
+        let content = if state.content.is_some_and(|content| stored.contains(&content)) {
             FileContent::Blob(BlobRef { hash: sha, size })
         } else {
             let kept = state.bytes.as_ref().and_then(|bytes| {
@@ -135,7 +140,7 @@ impl Images {
                 continue;
             };
             let was = image.as_ref().map(|image| (image.content.sha().to_owned(), image.mode));
-            if was == state.as_ref().map(|state| (state.content.to_string(), state.mode)) {
+            if was == state.as_ref().map(|state| (sha_of(state), state.mode)) {
                 continue;
             }
             let old = image.as_ref().map(|image| self.content(image));

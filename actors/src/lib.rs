@@ -49,6 +49,7 @@ mod storage;
 mod supervisor;
 mod sweeper;
 mod tasks;
+mod tracker;
 mod wake;
 
 pub use api::artifacts::StoredArtifact;

@@ -4,23 +4,27 @@
 //! the same door and locks as edits. See `docs/design/changes.md`.
 
 mod history;
+mod write;
 
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use playhouse_changes::{PathState, PathWrite, RevertPlan, Selection, Tree, plan};
 use playhouse_policy::{AccessKind, Risk, Verdict, wants};
 use playhouse_protocol::changes::{ChangeSet, ChangedFile, FileContent, FileImage, TouchedFile};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::revert::{LeftFile, RevertPoint, RevertReport, SessionReverted};
 use playhouse_protocol::{CommandError, SessionId};
-use playhouse_tools::changed::{FileState, lines, path_of};
-use playhouse_workspace::door::{self, DoorError, Expected, InPlace};
-use playhouse_workspace::{ContentHash, Resolved, Workspace};
+use playhouse_tools::changed::{FileState, lines, path_of, path_text};
+use playhouse_workspace::door::{DoorError, Kind};
+use playhouse_workspace::{PathGuard, Resolved, Workspace};
 
 use crate::context::EngineContext;
-use crate::journal::Images;
+use crate::journal::{Images, sha_of};
 use crate::judge::Judge;
+use write::Wrote;
 
 pub(crate) use history::{History, Wanted};
 
@@ -48,12 +52,27 @@ pub(crate) struct Reverter {
 /// What came of it: the record, unless nothing was written since nothing was to be.
 pub(crate) type Reverted = (SessionReverted, Box<RevertReport>);
 
+/// Writes down what a revert is about to write.
+pub(crate) type Begin =
+    Box<dyn FnOnce(SessionReverted) -> BoxFuture<'static, Result<(), CommandError>> + Send>;
+
+/// A revert that is planned. Contents that are to be written are stored.
+struct Planned {
+    reverter: Reverter,
+    changes: Vec<ChangedFile>,
+    conflicts: Vec<LeftFile>,
+    ambiguous: Vec<LeftFile>,
+    not_covered: Vec<LeftFile>,
+    /// No edit writes meanwhile.
+    _guard: PathGuard,
+}
+
 impl Reverter {
-    /// Does it. Nothing else of the session runs meanwhile.
+    /// Does it. Nothing else of the session runs meanwhile. `begin` writes down what is about to be written.
     ///
     /// # Errors
-    /// The log cannot be read, or a path is named that was not changed.
-    pub(crate) async fn run(self) -> Result<Reverted, CommandError> {
+    /// The log cannot be read or written, or a path is named that was not changed.
+    pub(crate) async fn run(self, begin: Begin) -> Result<Reverted, CommandError> {
         let pool = self.shared.pool.clone();
         let (reverter, history) = pool
             .run(move || {
@@ -74,164 +93,183 @@ impl Reverter {
         let paths: Vec<PathBuf> =
             paths.filter_map(|file| path_of(reverter.workspace.root(), &file.path)).collect();
         let guard = reverter.shared.locks.lock(&paths).await;
-        let reverted = pool
-            .run(move || {
-                let _guard = guard;
-                reverter.carry_out(history)
-            })
-            .await;
-        Ok(reverted)
+        let planned = pool.run(move || reverter.plan(history, guard)).await;
+        if planned.reverter.dry_run || planned.changes.is_empty() {
+            return Ok(planned.record(Vec::new()));
+        }
+        let (mut begun, _) = planned.record(planned.changes.iter().map(|file| file.path.clone()).collect());
+        begun.under_way = true;
+        begin(begun).await?;
+        Ok(pool.run(move || planned.carry_out()).await)
     }
 
-    fn carry_out(&self, history: History) -> Reverted {
+    /// Blocks.
+    fn plan(self, history: History, guard: PathGuard) -> Planned {
         let images = Images { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
-        let mut files = Files { reverter: self, images: &images };
-        let RevertPlan { writes, mut conflicts, ambiguous, mut not_covered } =
+        let named = history.sets().flat_map(|set| &set.changes).map(|change| change.path.clone()).collect();
+        let mut files =
+            Files { reverter: &self, images: &images, named, changes: Vec::new(), conflicts: Vec::new() };
+        let RevertPlan { mut conflicts, ambiguous, mut not_covered } =
             plan(history.sets(), &self.selection, &mut files);
+        let Files { changes, conflicts: more, .. } = files;
+        conflicts.extend(more);
         not_covered.extend(history.not_covered);
-        let mut set = ChangeSet::default();
-        let mut failed = Vec::new();
-        for write in writes {
-            if self.dry_run {
-                set.changes.push(self.change(&write, image_of, image_of));
-                continue;
-            }
-            match self.write(&write, &images) {
-                Ok(changed) => set.changes.push(changed),
-                Err(why) => {
-                    failed.push(write.path.clone());
-                    conflicts.push(LeftFile::path(write.path, why));
-                }
-            }
-        }
-        let (to, call) = (self.point.map(|point| point.message), self.point.and_then(|point| point.call));
-        let touched = set.changes.iter().map(|file| TouchedFile {
-            path: file.path.clone(),
-            kind: file.kind,
-            additions: file.additions,
-            deletions: file.deletions,
-        });
-        let files = touched.collect();
-        let left = conflicts.iter().chain(&ambiguous).chain(&not_covered).cloned().collect();
-        let report =
-            RevertReport { to, call, dry_run: self.dry_run, files, conflicts, ambiguous, not_covered };
-        (SessionReverted { to, call, redone: self.redone, set, left, failed }, Box::new(report))
+        Planned { reverter: self, changes, conflicts, ambiguous, not_covered, _guard: guard }
     }
 
     /// Where a path of a change set lies; no link is followed.
     fn place(&self, path: &str) -> Result<Resolved, String> {
         let path = path_of(self.workspace.root(), path).ok_or("its name cannot be read")?;
-        self.workspace.walked(&path).map_err(|error| error.to_string())
+        self.workspace.found(&path).map_err(|error| error.to_string())
     }
+}
 
-    /// Writes one path, as a whole or not at all. Contents are stored before.
-    fn write(&self, write: &PathWrite, images: &Images) -> Result<ChangedFile, String> {
-        let place = self.place(&write.path)?;
-        let keep = |state: &FileState, _: &[u8]| images.image(state, &[]);
-        let changed = self.change(write, |state, bytes| keep(state, bytes), keep);
-        let lost = [&changed.before, &changed.after]
-            .into_iter()
-            .flatten()
-            .any(|image| matches!(image.content, FileContent::Lost { .. }));
-        if lost {
-            return Err(
-                "its content cannot be kept, so that this could not be undone: nothing was written".into()
-            );
+impl Planned {
+    /// Removes first, so that a file can come in the place of a folder. Blocks.
+    fn carry_out(mut self) -> Reverted {
+        let reverter = &self.reverter;
+        let images = Images { shared: Arc::clone(&reverter.shared), tenant: Arc::clone(&reverter.tenant) };
+        let mut changes = std::mem::take(&mut self.changes);
+        changes.sort_by(|one, other| match (&one.after, &other.after) {
+            (None, None) => other.path.cmp(&one.path),
+            (Some(_), Some(_)) => one.path.cmp(&other.path),
+            (one, other) => one.is_some().cmp(&other.is_some()),
+        });
+        let mut failed = Vec::new();
+        for mut changed in changes {
+            let written = reverter
+                .place(&changed.path)
+                .and_then(|place| write::write(&reverter.workspace, &place, &changed, &images));
+            match written {
+                Ok(Wrote::Whole) => self.changes.push(changed),
+                Ok(Wrote::Content(why)) => {
+                    let why = format!("its content was written, and its permissions were not: {why}");
+                    self.conflicts.push(LeftFile::path(&changed.path, why));
+                    if let (Some(after), Some(before)) = (&mut changed.after, &changed.before) {
+                        after.mode = before.mode;
+                    }
+                    self.changes.push(changed);
+                }
+                Err(why) => {
+                    failed.push(changed.path.clone());
+                    self.conflicts.push(LeftFile::path(changed.path, why));
+                }
+            }
         }
-        let expected = expected(&write.from)?;
-        match (&write.from, &write.to) {
-            (_, PathState::Missing) => door::take(&place, expected).and_then(door::Taken::remove),
-            (from, PathState::File { mode, bytes: Some(bytes), sha }) => {
-                let is_same = matches!(from, PathState::File { sha: now, .. } if now == sha);
-                let written = if is_same { Ok(()) } else { self.put(&place, bytes, expected) };
-                written.and_then(|()| match from {
-                    PathState::File { mode: now, .. } if now == mode => Ok(()),
-                    _ => door::set_mode(&place, *mode),
-                })
-            }
-            _ => return Err("its content is not kept".into()),
+        self.changes.sort_by(|one, other| one.path.cmp(&other.path));
+        self.record(failed)
+    }
+
+    /// What came of it.
+    fn record(&self, failed: Vec<String>) -> Reverted {
+        let Self { reverter, changes, conflicts, ambiguous, not_covered, .. } = self;
+        let (to, call) =
+            (reverter.point.map(|point| point.message), reverter.point.and_then(|point| point.call));
+        let touched = changes.iter().map(|file| TouchedFile {
+            path: file.path.clone(),
+            kind: file.kind,
+            additions: file.additions,
+            deletions: file.deletions,
+        });
+        let report = RevertReport {
+            to,
+            call,
+            dry_run: reverter.dry_run,
+            files: touched.collect(),
+            conflicts: conflicts.clone(),
+            ambiguous: ambiguous.clone(),
+            not_covered: not_covered.clone(),
+        };
+        let record = SessionReverted {
+            to,
+            call,
+            redone: reverter.redone,
+            set: ChangeSet { changes: changes.clone(), ..ChangeSet::default() },
+            left: conflicts.iter().chain(ambiguous).chain(not_covered).cloned().collect(),
+            under_way: false,
+            failed,
+        };
+        (record, Box::new(report))
+    }
+}
+
+/// What a write changes, with images made by `image`.
+fn change(write: &PathWrite, image: impl Fn(&FileState) -> FileImage) -> ChangedFile {
+    let bytes = |state: &PathState| match state {
+        PathState::File { bytes, .. } => bytes.clone(),
+        PathState::Missing | PathState::Other(_) => None,
+    };
+    let image = |state: &PathState| match state {
+        PathState::File { bytes: Some(bytes), mode, .. } => {
+            Some(image(&FileState::new(playhouse_workspace::hash(bytes), bytes, *mode)))
         }
-        .map_err(|error| error.to_string())?;
-        Ok(changed)
-    }
-
-    fn put(&self, place: &Resolved, bytes: &[u8], expected: Expected) -> Result<(), DoorError> {
-        let made = match expected {
-            Expected::Nothing => door::create_parents(place)?,
-            _ => Vec::new(),
-        };
-        let kept = self.workspace.output().join("revert.before");
-        let in_place = InPlace { workspace: &self.workspace, kept: &kept };
-        let written = door::write_keeping(place, bytes, expected, &in_place);
-        written.map(drop).inspect_err(|_| door::remove_empty(&made))
-    }
-
-    /// What a write changes, with images made by `old` and `new`.
-    fn change(
-        &self,
-        write: &PathWrite,
-        old: impl Fn(&FileState, &[u8]) -> FileImage,
-        new: impl Fn(&FileState, &[u8]) -> FileImage,
-    ) -> ChangedFile {
-        let bytes = |state: &PathState| match state {
-            PathState::File { bytes, .. } => bytes.clone(),
-            PathState::Missing | PathState::Other(_) => None,
-        };
-        let image = |state: &PathState, make: &dyn Fn(&FileState, &[u8]) -> FileImage| match state {
-            PathState::File { bytes: Some(bytes), mode, .. } => {
-                let state = FileState::new(playhouse_workspace::hash(bytes), bytes, *mode);
-                Some(make(&state, bytes))
-            }
-            PathState::File { sha, mode, bytes: None } => {
-                let content = FileContent::Lost { sha: sha.clone(), size: 0 };
-                Some(FileImage { content, mode: *mode })
-            }
-            PathState::Missing | PathState::Other(_) => None,
-        };
-        let (additions, deletions) = lines(bytes(&write.from).as_deref(), bytes(&write.to).as_deref());
-        let changed = ChangedFile::new(write.path.clone(), image(&write.from, &old), image(&write.to, &new));
-        ChangedFile { additions, deletions, ..changed }
-    }
+        PathState::File { sha, mode, bytes: None } => {
+            Some(FileImage { content: FileContent::Lost { sha: sha.clone(), size: 0 }, mode: *mode })
+        }
+        PathState::Missing | PathState::Other(_) => None,
+    };
+    let (additions, deletions) = lines(bytes(&write.from).as_deref(), bytes(&write.to).as_deref());
+    let changed = ChangedFile::new(write.path.clone(), image(&write.from), image(&write.to));
+    ChangedFile { additions, deletions, ..changed }
 }
 
 /// An image of which nothing is stored, for a preview.
-fn image_of(state: &FileState, _: &[u8]) -> FileImage {
-    let blob = BlobRef { hash: state.content.to_string(), size: state.size };
+fn image_of(state: &FileState) -> FileImage {
+    let blob = BlobRef { hash: sha_of(state), size: state.size };
     FileImage { content: FileContent::Blob(blob), mode: state.mode }
-}
-
-fn expected(from: &PathState) -> Result<Expected, String> {
-    match from {
-        PathState::Missing => Ok(Expected::Nothing),
-        PathState::File { sha, .. } => {
-            ContentHash::parse(sha).map(Expected::Content).ok_or_else(|| "its hash cannot be read".to_owned())
-        }
-        PathState::Other(what) => Err(format!("it is {what} now")),
-    }
 }
 
 /// The files that a plan is made over.
 struct Files<'a> {
     reverter: &'a Reverter,
     images: &'a Images,
+    /// All paths of the history.
+    named: HashSet<String>,
+    changes: Vec<ChangedFile>,
+    conflicts: Vec<LeftFile>,
+}
+
+impl Files<'_> {
+    fn is_named(&self, path: &Path) -> bool {
+        self.named.contains(&path_text(self.reverter.workspace.root(), path))
+    }
+
+    /// Whether all that stands in a folder is what the session made there.
+    fn is_all_named(&self, place: &Resolved) -> bool {
+        let workspace = &self.reverter.workspace;
+        write::each_below(workspace, place, 0, &mut |path, kind| {
+            kind == Kind::Directory || self.is_named(path)
+        })
+    }
+
+    /// Whether a place lies below what is a file now, and the session's.
+    fn is_below_named(&self, place: &Resolved) -> bool {
+        let root = self.reverter.workspace.root();
+        let mut above = place.path.ancestors().skip(1).take_while(|above| *above != root);
+        place.path.starts_with(root) && above.any(|above| self.is_named(above))
+    }
 }
 
 impl Tree for Files<'_> {
     fn look(&mut self, path: &str) -> PathState {
-        let found = self.reverter.place(path).map(|place| FileState::read(&place));
-        match found {
-            Ok(Ok(None)) => PathState::Missing,
-            Ok(Ok(Some(state))) => PathState::File {
-                sha: state.content.to_string(),
+        let place = match self.reverter.place(path) {
+            Ok(place) => place,
+            Err(why) => return PathState::Other(format!("nothing that can be read ({why})")),
+        };
+        match FileState::read(&place) {
+            Ok(None) => PathState::Missing,
+            Ok(Some(state)) => PathState::File {
+                sha: sha_of(&state),
                 mode: state.mode,
                 bytes: state.bytes.map(|bytes| Arc::from(&*bytes)),
             },
-            Ok(Err(DoorError::Directory(_))) => PathState::Other("a directory".into()),
-            Ok(Err(DoorError::Replaced(_))) => {
-                PathState::Other("a link, or behind one, or below what is no directory".into())
+            Err(DoorError::Directory(_)) if self.is_all_named(&place) => PathState::Missing,
+            Err(DoorError::Directory(_)) => PathState::Other("a directory".into()),
+            Err(DoorError::Replaced(_)) if self.is_below_named(&place) => PathState::Missing,
+            Err(DoorError::Replaced(_)) => {
+                PathState::Other("behind a link, or below what is no directory".into())
             }
-            Ok(Err(error)) => PathState::Other(format!("nothing that can be read ({error})")),
-            Err(why) => PathState::Other(format!("nothing that can be read ({why})")),
+            Err(error) => PathState::Other(format!("nothing that can be read ({error})")),
         }
     }
 
@@ -250,5 +288,18 @@ impl Tree for Files<'_> {
             // Who takes changes back wants them to be written.
             Verdict::Allow | Verdict::Ask { .. } => Ok(()),
         }
+    }
+
+    fn planned(&mut self, write: PathWrite) {
+        if self.reverter.dry_run {
+            return self.changes.push(change(&write, image_of));
+        }
+        let changed = change(&write, |state| self.images.image(state, &[]));
+        let images = [&changed.before, &changed.after];
+        if images.into_iter().flatten().any(|image| image.content.blob().is_none()) {
+            let why = "its content cannot be kept, so that this could not be undone: nothing was written";
+            return self.conflicts.push(LeftFile::path(changed.path, why));
+        }
+        self.changes.push(changed);
     }
 }

@@ -1,5 +1,6 @@
 //! The start of an engine: the one place that knows all of its actors.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use playhouse_protocol::CommandError;
@@ -27,6 +28,7 @@ use crate::space_watch;
 use crate::storage;
 use crate::supervisor::Supervisor;
 use crate::sweeper::Sweeper;
+use crate::tracker::Trees;
 use crate::wake::DEEPEST;
 
 impl Engine {
@@ -46,6 +48,7 @@ impl Engine {
             homes,
             hidden,
             user_home,
+            snapshots,
             mut limits,
             tenant_metrics,
             budgets,
@@ -60,6 +63,7 @@ impl Engine {
         let measures = Measures::new(tenant_metrics);
         let census = Arc::clone(&measures.census);
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
+        let trees = Trees::new(snapshots, homes.clone(), user_home.clone().map(PathBuf::from));
         let shared = Arc::new(EngineContext {
             generation: store.generation,
             hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
@@ -79,6 +83,7 @@ impl Engine {
             space: Space::default(),
             hidden,
             bounds: Bounds::default(),
+            trees: Arc::new(trees),
             user_home,
             grants: Grants::default(),
             limits,

@@ -15,6 +15,7 @@ use playhouse_session::{FoldError, Session};
 use playhouse_store::{Log, StoreError};
 use playhouse_tools::ToolScope;
 use playhouse_tools::storage::SessionStorage;
+use playhouse_workspace::tree::TreeIndex;
 use playhouse_workspace::{FileTracker, Workspace, door};
 
 use crate::bounds::{Bound, OUT_OF_BOUNDS};
@@ -74,6 +75,8 @@ pub(crate) struct Place {
     pub(crate) spec: Arc<WallsSpec>,
     /// Walls in which nothing of the workspace can be changed, once a call needed them.
     looking: Arc<OnceLock<Walls>>,
+    /// The index of the workspace, or why it has none.
+    pub(crate) tree: Result<Arc<TreeIndex>, String>,
 }
 
 impl Place {
@@ -316,7 +319,8 @@ fn place(
     // What it holds was looked at.
     workspace.check().map_err(|error| error.to_string())?;
     let storage = shared.storage_of(summary, workspace.output());
-    let place = Place { workspace: Arc::new(workspace), storage, walls, spec, looking: Arc::default() };
+    let tree = shared.trees.of(workspace.root());
+    let place = Place { workspace: Arc::new(workspace), storage, walls, spec, looking: Arc::default(), tree };
     Ok((place, ground, directory))
 }
 

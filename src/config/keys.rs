@@ -137,6 +137,14 @@ keys! {
         "What becomes of turns that an engine left unfinished, however it ended: `auto` (`playhouse serve`, and an engine in the background, go on with them by themselves when they start) or `manual` (they wait for `playhouse sessions resume`, or for somebody who wants something of their session).";
     SessionsIdle = "sessions.idle_after_ms", Whole, "`300000`", false,
         "For how long a session has nothing to do before it leaves memory, in milliseconds; 0 for ever. It comes back when somebody asks for it, and loses nothing by it.";
+    SnapshotsFiles = "snapshots.max_files", Whole, "`200000`", false,
+        "How many files a workspace may have, those left out that git ignores, so that it is looked at what commands change in it. In a larger one no undo covers commands, and that is said.";
+    SnapshotsScan = "snapshots.max_scan_ms", Whole, "`2000`", false,
+        "How long one look at all files of a workspace may take, in milliseconds. Where it takes longer no undo covers commands for ten minutes, and that is said.";
+    SnapshotsKept = "snapshots.max_before_mb", Whole, "`64`", false,
+        "How much of files that git does not hold may be copied for one turn before its commands, in MB. Changes of the others are not covered by undo, and that is said.";
+    SnapshotsInclude = "snapshots.include", List, "none", false,
+        "Ignored files that undo covers all the same: patterns as in a `.gitignore`, from the workspace on, as `.env` or `/conf/*.local`.";
     TasksDepth = "tasks.depth", Whole, "`3`", false,
         "How many sub-sessions may stand below each other, where agents hand work over with `task`: from 0 (none is handed over) to 8.";
     TasksChildren = "tasks.children", Whole, "`8`", false,

@@ -41,6 +41,7 @@ mod reference_test;
 mod server;
 mod settings;
 mod sinks;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod upcoming;

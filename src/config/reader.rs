@@ -30,6 +30,7 @@ use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server;
 use super::settings::{Settings, Variables};
 use super::sinks::{self, SinkDraft};
+use super::snapshots;
 use super::walls;
 
 /// A provider as far as the file describes it.
@@ -63,13 +64,14 @@ const FEWEST_OPEN_FILES: u64 = 32;
 type SetKey = fn(KeyName, &Value, &mut Settings) -> Result<(), String>;
 
 /// Who reads the keys whose path begins so.
-const SECTIONS: [(&str, SetKey); 10] = [
+const SECTIONS: [(&str, SetKey); 11] = [
     ("billing.", billing::set),
     ("budgets.", |key, value, settings| budgets::set(key, None, value, &mut settings.budgets)),
     ("metrics.", metrics::set),
     ("moderate", walls::set),
     ("sandbox", walls::set),
     ("server.", server::set),
+    ("snapshots.", snapshots::set),
     ("tools.bash.", |key, value, settings| set_bash(key, value, &mut settings.tools.bash)),
     ("tools.capture", capture::set_examples),
     ("tools.web.", |key, value, settings| settings.web.set(key, value)),
@@ -468,7 +470,7 @@ fn set_bash(key: KeyName, value: &Value, bash: &mut BashOptions) -> Result<(), S
     Ok(())
 }
 
-fn megabytes(number: u64) -> u64 {
+pub(super) fn megabytes(number: u64) -> u64 {
     number.saturating_mul(1024 * 1024)
 }
 

@@ -17,6 +17,7 @@ use playhouse_protocol::{ModelRef, Sandbox, WallsAllowed};
 use playhouse_store::{Backend, OnDamage};
 use playhouse_tools::NativeOptions;
 use playhouse_tools::capture::CaptureTool;
+use playhouse_workspace::tree::TreeLimits;
 use secrecy::SecretString;
 
 use super::billing::BillingSettings;
@@ -59,6 +60,8 @@ pub struct Settings {
     pub preferences: BTreeMap<ModelRef, ModelPreferences>,
     /// How much the engine takes on, and how long it waits.
     pub engine: EngineLimits,
+    /// How much is looked at and kept, so that changes of commands can be undone.
+    pub snapshots: TreeLimits,
     /// How long a connection to a provider may take to be made.
     pub connect: Duration,
     /// How long a provider may take to answer.
@@ -187,6 +190,7 @@ impl Settings {
             catalogue: LiveCatalogue::load(kept)?,
             preferences: BTreeMap::new(),
             engine: EngineLimits::default(),
+            snapshots: TreeLimits::default(),
             connect: Connections::default().connect,
             limits: Limits::default(),
             resume: Resume::Auto,

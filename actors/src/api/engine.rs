@@ -14,6 +14,7 @@ use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSum
 use playhouse_session::Session;
 use playhouse_store::{ListQuery, Page, Store, StoreError, reason_of_missing};
 use playhouse_tools::{Agreed, Registry, ToolScope, ToolSource};
+use playhouse_workspace::tree::TreeLimits;
 use ractor::ActorRef;
 
 use crate::api::handle::SessionHandle;
@@ -56,6 +57,8 @@ pub struct EngineOptions {
     pub hidden: Vec<PathBuf>,
     /// What `~` and `$HOME` in the rules of sessions stand for.
     pub user_home: Option<String>,
+    /// How much is looked at and kept, so that changes of commands can be undone.
+    pub snapshots: TreeLimits,
     /// Limits and waiting times of the engine.
     pub limits: EngineLimits,
     /// Whether metrics tell what is spent by tenant, too: one more label on a few of them.
@@ -80,6 +83,7 @@ impl EngineOptions {
             outputs,
             hidden: Vec::new(),
             user_home: None,
+            snapshots: TreeLimits::default(),
             limits: EngineLimits::default(),
             tenant_metrics: false,
             budgets: Budgets::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::question::{Question, QuestionAnswer};
 use playhouse_protocol::{
-    CallAnswer, ChangeSet, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq,
+    CallAnswer, ChangeSet, Command, CommandError, ConsentId, MessageId, Prompt, Reply, Seq, SessionReverted,
 };
 use playhouse_session::{AttemptReport, CallReport, Deadline, PreparedCall, SystemMade, Ticket};
 use playhouse_store::StoreError;
@@ -50,6 +50,8 @@ pub(crate) enum SessionMessage {
     Call(PartId, Box<CallReport>),
     /// From beside the session: what a call wrote that was cut off; `None` if nothing.
     Wrote(PartId, Option<Box<ChangeSet>>),
+    /// From beside the session: what a revert is about to write.
+    RevertBegins(Box<SessionReverted>, ReplyPort),
     /// From beside the session: what came of a revert.
     Reverted(Result<Box<Reverted>, CommandError>, ReplyPort),
     /// A time limit passed.
@@ -116,6 +118,7 @@ impl SessionMessage {
             | Self::AbortTurn(_, port)
             | Self::Delete(port)
             | Self::Place(port)
+            | Self::RevertBegins(_, port)
             | Self::Reverted(_, port) => Some(port),
             _ => None,
         }
@@ -139,6 +142,7 @@ impl SessionMessage {
             Self::Give(..) => "give",
             Self::Call(..) => "call",
             Self::Wrote(..) => "wrote",
+            Self::RevertBegins(..) => "revert-begins",
             Self::Reverted(..) => "reverted",
             Self::Deadline(_) => "deadline",
             Self::Write => "write",

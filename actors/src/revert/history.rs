@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use playhouse_protocol::changes::{ChangeSet, Coverage};
 use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::Effect;
 use playhouse_protocol::revert::LeftFile;
 use playhouse_protocol::{CommandError, Entry, MessageId, Record, Seq, SessionId, Timestamp};
 use playhouse_store::Log;
+use playhouse_tools::changed::GOES_ON;
 
 use crate::wake::{DEEPEST, PAGE};
 
@@ -35,6 +37,8 @@ struct Silent {
     effect: Effect,
     /// All that it changes would have been said.
     is_known: bool,
+    /// It was cut off: what it wrote since is told in a record of its own.
+    is_cut_off: bool,
 }
 
 impl History {
@@ -76,6 +80,8 @@ impl History {
                     below.extend(intended.delegate.filter(|delegate| !below.contains(delegate)));
                 }
                 Record::WorkspaceChanged(changed) if scan.calls.contains(&changed.call) => {
+                    // What goes on behind its call is told once more.
+                    self.not_covered.retain(|left| left.call != Some(changed.call) || left.reason != GOES_ON);
                     if let Coverage::Partial { reason } = &changed.set.coverage {
                         self.not_covered.push(LeftFile::call(changed.call, reason.clone()));
                     }
@@ -89,8 +95,13 @@ impl History {
             }
         })?;
         for (call, silent) in scan.silent {
-            if silent.effect == Effect::Workspace && !silent.is_known {
-                let why = format!("what {} changes is not tracked", silent.tool);
+            if silent.effect == Effect::Workspace && (!silent.is_known || silent.is_cut_off) {
+                let why = match silent.is_known {
+                    false => format!("what {} changes is not tracked", silent.tool),
+                    true => {
+                        format!("{} was cut off, and the engine stopped before all was known", silent.tool)
+                    }
+                };
                 self.not_covered.push(LeftFile::call(call, why));
             }
         }
@@ -142,8 +153,14 @@ impl Scan {
                     self.calls.insert(intended.call);
                     let tool = self.tools.remove(&intended.call).unwrap_or_default();
                     let is_known = intended.tracked || !intended.before.is_empty();
-                    let silent = Silent { tool, effect: intended.effect, is_known };
+                    let silent = Silent { tool, effect: intended.effect, is_known, is_cut_off: false };
                     self.silent.insert(intended.call, silent);
+                }
+            }
+            Record::CallSettled { call, result } => {
+                if let Some(silent) = self.silent.get_mut(call) {
+                    silent.is_cut_off =
+                        matches!(result.outcome, CallOutcome::Cancelled | CallOutcome::Crashed);
                 }
             }
             Record::WorkspaceChanged(changed) => {

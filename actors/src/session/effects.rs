@@ -1,6 +1,6 @@
 //! Carrying out what the turn machine says.
 
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use playhouse_protocol::event::Provisional;
@@ -12,6 +12,7 @@ use playhouse_session::{
 };
 use playhouse_tools::submit::SubmitOutput;
 use playhouse_tools::{CallContext, OutputSink, Registry, Tool as _, ToolSources, WriteLog};
+use playhouse_workspace::tree::Watcher;
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,7 @@ use crate::mailbox::{REMOVED, SessionMessage};
 use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::tasks::Giver;
+use crate::tracker::Tracker;
 use crate::wake::Place;
 
 impl SessionState {
@@ -297,6 +299,15 @@ impl SessionState {
         let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
         let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
         let journal = Journal { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
+        let tracker = Tracker {
+            trees: Arc::clone(&self.shared.trees),
+            watcher: Watcher {
+                session: self.id.as_str().into(),
+                turn: turn.map(|turn| turn.id.as_str()).unwrap_or_default().into(),
+            },
+            index: place.tree.clone(),
+            state: Mutex::default(),
+        };
         let host = Arc::new(SessionHost {
             session_id: self.id,
             call,
@@ -311,7 +322,7 @@ impl SessionState {
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
-            observers: vec![Box::new(journal)],
+            observers: vec![Box::new(journal), Box::new(tracker)],
         });
         let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };
         let walls = match walls {

@@ -96,7 +96,8 @@ impl SessionState {
                 // One that was cut off may still write: its work on the pool goes on.
                 if let Some(live) = self.calls.remove(&call) {
                     live.writes.arrived();
-                    if matches!(report.outcome, CallOutcome::Cancelled | CallOutcome::Crashed) {
+                    let is_cut_off = matches!(report.outcome, CallOutcome::Cancelled | CallOutcome::Crashed);
+                    if is_cut_off || live.writes.goes_on() {
                         self.await_writes(myself, call, &live);
                     }
                     self.calls.insert(call, live);
@@ -110,6 +111,9 @@ impl SessionState {
                     Some(set) => Input::Changed(call, *set),
                     None => return Ok(()),
                 }
+            }
+            SessionMessage::RevertBegins(begun, port) => {
+                Input::Reverted(self.ticket(port), *begun, Box::default())
             }
             SessionMessage::Reverted(reverted, port) => match self.reverted(myself, reverted, port) {
                 Some(input) => input,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use playhouse_changes::Selection;
 use playhouse_protocol::revert::{RevertPoint, RevertRequest, RevertTarget, TAKEN_BACK, UnrevertRequest};
 use playhouse_protocol::{Command, CommandError, Reply};
@@ -9,8 +10,8 @@ use playhouse_session::{Input, Session};
 use ractor::ActorRef;
 
 use super::SessionState;
-use crate::mailbox::{ReplyPort, SessionMessage};
-use crate::revert::{Reverted, Reverter, Wanted};
+use crate::mailbox::{ReplyPort, SessionMessage, ask};
+use crate::revert::{Begin, Reverted, Reverter, Wanted};
 
 /// What is taken back: the sets, and from where on messages are.
 struct Range {
@@ -70,7 +71,7 @@ impl SessionState {
     /// Refuses while something of the session may still change files, and says what to stop.
     fn nothing_runs(&self) -> Result<(), CommandError> {
         let session = self.machine.session();
-        if !session.is_idle() || !self.calls.is_empty() || self.writes_awaited > 0 {
+        if !session.is_idle() || !self.calls.is_empty() {
             let why = "a turn of the session is running: abort it, or wait for its end, and try again";
             return Err(CommandError::StillRunning(why.into()));
         }
@@ -90,6 +91,11 @@ impl SessionState {
                 "a command of the session is running in the background: {}. End it, or wait for its end, and try again",
                 running.join("; ")
             )));
+        }
+        if self.writes_awaited > 0 {
+            let why =
+                "what a call of the session wrote that was cut off is not known yet: try again in a moment";
+            return Err(CommandError::StillRunning(why.into()));
         }
         Ok(())
     }
@@ -124,9 +130,16 @@ impl SessionState {
             dry_run,
         };
         let (myself, child) = (myself.clone(), self.shared.children.enter());
+        let session = myself.clone();
+        let begin: Begin = Box::new(move |begun| {
+            async move {
+                ask(&session, |port| SessionMessage::RevertBegins(Box::new(begun), port)).await?.map(drop)
+            }
+            .boxed()
+        });
         tokio::spawn(async move {
             // If it panics, the session does not wait for it for ever.
-            let reverted = match tokio::spawn(Box::pin(reverter.run())).await {
+            let reverted = match tokio::spawn(Box::pin(reverter.run(begin))).await {
                 Ok(reverted) => reverted.map(Box::new),
                 Err(_) => Err(CommandError::NotAccepted("the revert crashed: the log says where".into())),
             };

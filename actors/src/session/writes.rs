@@ -25,7 +25,8 @@ impl SessionState {
             // The call's actor may have been killed between taking them out and its report.
             writes.put_back();
             let drained = writes.drain();
-            let set = match drained.is_nothing() {
+            // Where somebody watches, that nothing was written is told as well: a log that says nothing was cut off.
+            let set = match drained.is_nothing() && !writes.is_watched() {
                 true => None,
                 false => Some(Box::new(pool.run(move || images.change_set(workspace.root(), drained)).await)),
             };

@@ -83,6 +83,7 @@ async fn a_command_by_hand_runs_without_a_model_which_reads_it_with_the_next_pro
             "call.proposed",
             "step.finished",
             "call.intended",
+            "workspace.changed",
             "call.settled",
             "turn.ended",
         ]

@@ -10,10 +10,11 @@
 //! Folding the sets of a path into one would lose what a person wrote between two calls.
 //!
 //! ```
-//! use playhouse_changes::{PathState, Tree, plan};
+//! use playhouse_changes::{PathState, PathWrite, Selection, Tree, plan};
 //! use playhouse_protocol::changes::{ChangeKind, ChangeSet, ChangedFile, FileContent, FileImage};
 //!
-//! struct Files;
+//! #[derive(Default)]
+//! struct Files(Vec<PathWrite>);
 //! impl Tree for Files {
 //!     fn look(&mut self, _: &str) -> PathState {
 //!         PathState::file(b"made\n".as_slice().into(), 0o100_644)
@@ -24,6 +25,9 @@
 //!     fn may(&mut self, _: &str) -> Result<(), String> {
 //!         Ok(())
 //!     }
+//!     fn planned(&mut self, write: PathWrite) {
+//!         self.0.push(write);
+//!     }
 //! }
 //!
 //! let sha = playhouse_changes::sha(b"made\n");
@@ -31,8 +35,9 @@
 //! let made = ChangedFile::new("new.txt", None, Some(after));
 //! assert_eq!(made.kind, ChangeKind::Added);
 //! let set = ChangeSet { changes: vec![made], ..ChangeSet::default() };
-//! let plan = playhouse_changes::plan([&set], &playhouse_changes::Selection::default(), &mut Files);
-//! assert_eq!(plan.writes[0].to, PathState::Missing);
+//! let mut files = Files::default();
+//! plan([&set], &Selection::default(), &mut files);
+//! assert_eq!(files.0[0].to, PathState::Missing);
 //! ```
 
 mod merge;
@@ -105,6 +110,9 @@ pub trait Tree {
     /// # Errors
     /// Why not.
     fn may(&mut self, path: &str) -> Result<(), String>;
+
+    /// What becomes of a path. It holds the whole content, so it is told before the next path is looked at.
+    fn planned(&mut self, write: PathWrite);
 }
 
 /// What becomes of a path.
@@ -118,11 +126,9 @@ pub struct PathWrite {
     pub to: PathState,
 }
 
-/// What is to be written, and what is left alone.
+/// What is left alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevertPlan {
-    /// What is to be written, by path.
-    pub writes: Vec<PathWrite>,
     /// Paths that are left as they are, and why.
     pub conflicts: Vec<LeftFile>,
     /// Paths of which nobody can tell who changed them.
@@ -131,18 +137,15 @@ pub struct RevertPlan {
     pub not_covered: Vec<LeftFile>,
 }
 
+const AMBIGUOUS: &str = "nobody can tell who changed it, since a command of another session ran at the same time or the engine was \
+                         killed meanwhile: name it in `paths` to take it back";
+const NOT_KEPT: &str = "its content before the change is not kept";
+
 /// Why a change cannot be taken back.
 enum Left {
+    Ambiguous,
     Conflict(String),
     NotCovered,
-}
-
-/// A path under way.
-struct Path {
-    from: PathState,
-    to: PathState,
-    /// It is left alone.
-    stuck: bool,
 }
 
 /// Which paths are taken back.
@@ -165,53 +168,47 @@ impl Selection {
     }
 }
 
-/// Plans to take back `sets`, which come newest first.
+/// Plans to take back `sets`, which come newest first. What is to be written is told to the `tree`, path by path.
 pub fn plan<'a>(
     sets: impl IntoIterator<Item = &'a ChangeSet>,
     selection: &Selection,
     tree: &mut dyn Tree,
 ) -> RevertPlan {
-    let mut plan = RevertPlan::default();
-    let mut paths: BTreeMap<&str, Path> = BTreeMap::new();
+    let mut paths: BTreeMap<&str, Vec<&ChangedFile>> = BTreeMap::new();
     let changes = sets.into_iter().flat_map(|set| set.changes.iter().rev());
     for change in changes.filter(|change| !selection.only_named || selection.names(&change.path)) {
-        let path = paths.entry(&change.path).or_insert_with(|| {
-            let from = tree.look(&change.path);
-            Path { to: from.clone(), from, stuck: false }
-        });
-        if path.stuck {
-            continue;
-        }
-        if change.ambiguous && !selection.names(&change.path) {
-            path.stuck = true;
-            let why = "nobody can tell who changed it, since a command of another session ran at the same time or the engine was \
-                       killed meanwhile: name it in `paths` to take it back";
-            plan.ambiguous.push(LeftFile::path(&change.path, why));
-            continue;
-        }
-        match take_back(&path.to, change, tree) {
-            Ok(to) => path.to = to,
-            Err(left) => {
-                path.stuck = true;
-                match left {
-                    Left::Conflict(why) => plan.conflicts.push(LeftFile::path(&change.path, why)),
-                    Left::NotCovered => plan
-                        .not_covered
-                        .push(LeftFile::path(&change.path, "its content before the change is not kept")),
-                }
-            }
-        }
+        paths.entry(&change.path).or_default().push(change);
     }
-    for (name, path) in paths {
-        if path.stuck || path.from == path.to {
-            continue;
-        }
-        match tree.may(name) {
-            Ok(()) => plan.writes.push(PathWrite { path: name.to_owned(), from: path.from, to: path.to }),
-            Err(why) => plan.conflicts.push(LeftFile::path(name, why)),
+    let mut plan = RevertPlan::default();
+    for (path, changes) in paths {
+        let from = tree.look(path);
+        match take_all_back(from.clone(), &changes, selection, tree) {
+            Ok(to) if to == from => {}
+            Ok(to) => match tree.may(path) {
+                Ok(()) => tree.planned(PathWrite { path: path.to_owned(), from, to }),
+                Err(why) => plan.conflicts.push(LeftFile::path(path, why)),
+            },
+            Err(Left::Ambiguous) => plan.ambiguous.push(LeftFile::path(path, AMBIGUOUS)),
+            Err(Left::Conflict(why)) => plan.conflicts.push(LeftFile::path(path, why)),
+            Err(Left::NotCovered) => plan.not_covered.push(LeftFile::path(path, NOT_KEPT)),
         }
     }
     plan
+}
+
+/// Takes the changes of one path back, or none of them.
+fn take_all_back(
+    from: PathState,
+    changes: &[&ChangedFile],
+    selection: &Selection,
+    tree: &mut dyn Tree,
+) -> Result<PathState, Left> {
+    changes.iter().try_fold(from, |now, change| {
+        if change.ambiguous && !selection.names(&change.path) {
+            return Err(Left::Ambiguous);
+        }
+        take_back(&now, change, tree)
+    })
 }
 
 fn take_back(now: &PathState, change: &ChangedFile, tree: &mut dyn Tree) -> Result<PathState, Left> {
@@ -232,6 +229,10 @@ fn take_back(now: &PathState, change: &ChangedFile, tree: &mut dyn Tree) -> Resu
     }
     if now.holds(before) {
         return Ok(now.clone());
+    }
+    let is_unknown = |image: Option<&FileImage>| image.is_some_and(|image| image.content.sha().is_empty());
+    if is_unknown(before) || is_unknown(after) {
+        return Err(Left::NotCovered);
     }
     let conflict = |why: &str| Err(Left::Conflict(why.to_owned()));
     match (now, before, after) {

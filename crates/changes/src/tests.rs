@@ -14,6 +14,24 @@ struct Memory {
     files: HashMap<String, PathState>,
     kept: HashMap<String, Arc<[u8]>>,
     denied: Vec<String>,
+    writes: Vec<PathWrite>,
+}
+
+/// A plan with what is to be written.
+struct Planned {
+    writes: Vec<PathWrite>,
+    conflicts: Vec<LeftFile>,
+    ambiguous: Vec<LeftFile>,
+    not_covered: Vec<LeftFile>,
+}
+
+fn plan<'a>(
+    sets: impl IntoIterator<Item = &'a ChangeSet>,
+    selection: &Selection,
+    memory: &mut Memory,
+) -> Planned {
+    let RevertPlan { conflicts, ambiguous, not_covered } = super::plan(sets, selection, memory);
+    Planned { writes: std::mem::take(&mut memory.writes), conflicts, ambiguous, not_covered }
 }
 
 impl Memory {
@@ -38,7 +56,7 @@ impl Memory {
         ChangeSet { changes: vec![ChangedFile::new(path, old, new)], ..ChangeSet::default() }
     }
 
-    fn apply(&mut self, plan: &RevertPlan) {
+    fn apply(&mut self, plan: &Planned) {
         for write in &plan.writes {
             match &write.to {
                 PathState::Missing => drop(self.files.remove(&write.path)),
@@ -66,6 +84,10 @@ impl Tree for Memory {
 
     fn may(&mut self, path: &str) -> Result<(), String> {
         if self.denied.iter().any(|denied| denied == path) { Err("denied by a rule".into()) } else { Ok(()) }
+    }
+
+    fn planned(&mut self, write: PathWrite) {
+        self.writes.push(write);
     }
 }
 
@@ -96,7 +118,7 @@ fn a_conflict_leaves_the_path_alone_also_where_older_changes_would_fit() {
     memory.put("b", "another\n");
     let plan = plan([&gone, &changed, &made], &Selection::default(), &mut memory);
     assert!(plan.writes.is_empty());
-    let expected = [("b", "there is another file now"), ("a", "the same lines changed since")];
+    let expected = [("a", "the same lines changed since"), ("b", "there is another file now")];
     assert_eq!(why(&plan.conflicts), expected);
 }
 
@@ -114,8 +136,8 @@ fn what_is_not_a_file_any_more_or_denied_is_a_conflict_and_what_is_not_kept_is_n
     let plan = plan([&removed, &lost, &secret, &folder], &Selection::default(), &mut memory);
     assert!(plan.writes.is_empty());
     let expected = [
-        ("removed", "it was removed since"),
         ("folder", "it is a directory now"),
+        ("removed", "it was removed since"),
         ("secret", "denied by a rule"),
     ];
     assert_eq!(why(&plan.conflicts), expected);
@@ -190,4 +212,30 @@ proptest! {
         memory.apply(&forth);
         prop_assert_eq!(&memory.files, &end);
     }
+}
+
+#[test]
+fn a_file_that_was_never_read_is_not_covered() {
+    let mut memory = Memory::default();
+    memory.put("ignored.log", "more\n");
+    let unread = FileImage { content: FileContent::Lost { sha: String::new(), size: 5 }, mode: FILE };
+    let made = ChangedFile::new("made.log", None, Some(unread.clone()));
+    let changed = ChangedFile::new("ignored.log", Some(unread.clone()), Some(unread));
+    let set = ChangeSet { changes: vec![changed, made], ..ChangeSet::default() };
+    memory.put("made.log", "x\n");
+    let plan = plan([&set], &Selection::default(), &mut memory);
+    assert!(plan.writes.is_empty() && plan.conflicts.is_empty());
+    let paths: Vec<_> = plan.not_covered.iter().map(|left| left.path.as_deref()).collect();
+    assert_eq!(paths, [Some("ignored.log"), Some("made.log")]);
+}
+
+#[test]
+fn texts_that_have_little_in_common_are_not_merged() {
+    let text =
+        |word: &str, lines: usize| (0..lines).map(|line| format!("{word} {line}\n")).collect::<String>();
+    let (base, other) = (text("base", 30_000), text("other", 30_000));
+    assert_eq!(merge::merge(base.as_bytes(), other.as_bytes(), other.as_bytes()), None);
+    let (one, two) = (format!("one\n{base}"), format!("{base}two\n"));
+    let merged = merge::merge(base.as_bytes(), one.as_bytes(), two.as_bytes());
+    assert_eq!(merged.as_deref(), Some(format!("one\n{base}two\n").as_bytes()));
 }

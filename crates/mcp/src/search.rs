@@ -202,6 +202,10 @@ impl Tool for McpCall {
         crate::PERMISSION
     }
 
+    fn changes_unnamed_files(&self) -> bool {
+        true
+    }
+
     fn origin_of(&self, input: &CallInput) -> Option<ToolOrigin> {
         match input {
             CallInput::Object(input) => self.named(input).ok()?.origin().cloned(),

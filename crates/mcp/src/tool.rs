@@ -73,6 +73,8 @@ pub struct OfferedTool {
     agents: Option<Vec<String>>,
     risk: Risk,
     effect: Effect,
+    /// The server is a program on this machine.
+    is_local: bool,
     instructions: Option<Arc<str>>,
 }
 
@@ -136,6 +138,7 @@ impl OfferedTool {
             agents: entry.agents.clone(),
             risk: entry.risk.unwrap_or(by_hints),
             effect: if only_reads { Effect::None } else { Effect::Workspace },
+            is_local: matches!(entry.transport, Transport::Stdio(_)),
             instructions,
         }
     }
@@ -180,6 +183,10 @@ impl Tool for McpTool {
 
     fn origin(&self) -> Option<&ToolOrigin> {
         Some(&self.offered.origin)
+    }
+
+    fn changes_unnamed_files(&self) -> bool {
+        self.offered.is_local
     }
 
     fn instructions(&self) -> Option<&str> {

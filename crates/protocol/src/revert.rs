@@ -115,7 +115,11 @@ pub struct SessionReverted {
     /// What was left alone, or is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<LeftFile>,
-    /// Paths of which the writing failed: the same request again is about these.
+    /// It is about to be carried out: `set` is what is to be written. The next record tells how that ended, unless the engine
+    /// was killed meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub under_way: bool,
+    /// Paths of which the writing failed, or that are to be written: the same request again is about these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
 }

@@ -234,6 +234,8 @@ impl SessionSummary {
                     self.changed = changed;
                 }
             }
+            // What is done again stays undone until that has ended.
+            Record::Reverted(SessionReverted { under_way: true, redone: 1.., .. }) => {}
             Record::Reverted(reverted) => {
                 let SessionReverted { to, call, .. } = reverted;
                 self.reverted = to.map(|message| RevertPoint { message, call: *call });

@@ -5,103 +5,27 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use playhouse_protocol::changes::ChangeSource;
-use playhouse_workspace::door::{self, DoorError};
+use playhouse_workspace::door::DoorError;
 use playhouse_workspace::{ContentHash, Resolved};
+pub use playhouse_workspace::{FileState, FileWrite};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ToolError;
 use crate::files::{diff, document};
 
-/// Bytes of one file, as it was or as it is, that a log keeps.
-pub const LARGEST_KEPT: u64 = 16 * 1024 * 1024;
+/// Of a call whose command goes on behind it: the rest is told once that has ended.
+pub const GOES_ON: &str = "a command of it goes on in the background";
+
 /// Bytes of all files that a log keeps.
 const KEPT: u64 = 128 * 1024 * 1024;
 
 /// Bytes of a file whose lines are counted.
 const LARGEST_COMPARED: usize = 2 * 1024 * 1024;
-
-/// A file as it is at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileState {
-    /// The content.
-    pub content: ContentHash,
-    /// Its size in bytes.
-    pub size: u64,
-    /// The content itself, unless it is too large or lies elsewhere.
-    pub bytes: Option<Bytes>,
-    /// Type and permission bits.
-    pub mode: u32,
-}
-
-impl FileState {
-    /// A file with this content.
-    pub fn new(content: ContentHash, bytes: &[u8], mode: u32) -> Self {
-        let size = bytes.len() as u64;
-        let bytes = (size <= LARGEST_KEPT).then(|| Bytes::copy_from_slice(bytes));
-        Self { content, size, bytes, mode }
-    }
-
-    /// The file at `place`; `None` where there is none. Blocks.
-    ///
-    /// # Errors
-    /// When there is something that is not a regular file, or that cannot be read.
-    pub fn read(place: &Resolved) -> Result<Option<Self>, DoorError> {
-        let mut file = match door::open_read(place) {
-            Ok(file) => file,
-            Err(DoorError::Missing(_)) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let failed = |source| DoorError::Io { path: place.shown.clone(), source };
-        let facts = file.metadata().map_err(failed)?;
-        if facts.len() > LARGEST_KEPT {
-            let (content, size) = playhouse_workspace::hash_of(&mut file).map_err(failed)?;
-            return Ok(Some(Self { content, size, bytes: None, mode: facts.mode() }));
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        let (content, size) = (playhouse_workspace::hash(&bytes), bytes.len() as u64);
-        Ok(Some(Self { content, size, bytes: Some(bytes.into()), mode: facts.mode() }))
-    }
-
-    fn is_like(&self, other: &Self) -> bool {
-        (self.content, self.mode) == (other.content, other.mode)
-    }
-}
-
-/// A file that was written, made or removed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileWrite {
-    /// The absolute path, links of its folders resolved.
-    pub path: PathBuf,
-    /// The file before; `None` where there was none.
-    pub before: Option<FileState>,
-    /// The file after; `None` where there is none.
-    pub after: Option<FileState>,
-}
-
-impl FileWrite {
-    /// The write that takes this one back.
-    #[must_use]
-    pub fn reversed(self) -> Self {
-        Self { path: self.path, before: self.after, after: self.before }
-    }
-
-    fn is_nothing(&self) -> bool {
-        match (&self.before, &self.after) {
-            (None, None) => true,
-            (Some(before), Some(after)) => before.is_like(after),
-            _ => false,
-        }
-    }
-}
 
 /// What a log holds.
 #[derive(Debug, Default)]
@@ -111,6 +35,10 @@ struct Content {
     source: ChangeSource,
     gaps: Vec<String>,
     ambiguous: Vec<PathBuf>,
+    /// Something tells what the call changed, also if it is cut off.
+    watched: bool,
+    /// A command of the call goes on behind it.
+    goes_on: bool,
     /// What stands in the intent of the call, by path.
     intended: BTreeMap<PathBuf, Option<ContentHash>>,
     /// Contents that are stored already.
@@ -159,9 +87,17 @@ impl WriteLog {
         lock(&self.0.content).gaps.push(why.into());
     }
 
-    /// Whether this file was written by the call's own tool.
-    pub fn names(&self, path: &Path) -> bool {
-        lock(&self.0.content).files.contains_key(path)
+    /// Says that somebody sees what the call changes.
+    pub fn is_watched(&self) {
+        lock(&self.0.content).watched = true;
+    }
+
+    /// Says that a command of the call goes on behind it: what is changed from here on is told later.
+    pub fn goes_on(&self) {
+        let mut content = lock(&self.0.content);
+        content.source = ChangeSource::Shell;
+        content.goes_on = true;
+        content.gaps.push(GOES_ON.to_owned());
     }
 
     /// Says what stands of a file in the intent of the call: nothing else may be overwritten. `stored`: that content is durable.
@@ -222,6 +158,21 @@ impl Drained {
 }
 
 impl WriteLogReader {
+    /// What was written so far and not taken out.
+    pub fn files(&self) -> Vec<FileWrite> {
+        lock(&self.content).files.values().cloned().collect()
+    }
+
+    /// Whether the end of the call is told in a change set of its own, even if that is empty.
+    pub fn is_watched(&self) -> bool {
+        lock(&self.content).watched
+    }
+
+    /// Whether a command of the call goes on behind it.
+    pub fn goes_on(&self) -> bool {
+        lock(&self.content).goes_on
+    }
+
     /// Takes out what was written so far. A file that is as it was is left out. It is kept until [`arrived`](Self::arrived) says
     /// that it reached the log of the session.
     pub fn drain(&self) -> Drained {

@@ -21,6 +21,11 @@ impl ObservedCall<'_> {
     pub fn names_all_it_writes(&self) -> bool {
         self.tool.permission() == "edit"
     }
+
+    /// Whether it may change files that neither it nor its tool names.
+    pub fn changes_unnamed_files(&self) -> bool {
+        self.tool.changes_unnamed_files()
+    }
 }
 
 /// What an observer knows of a call before it runs.

@@ -84,6 +84,8 @@ impl TypedTool for Process {
     const NAME: &'static str = "process";
     const DESCRIPTION: &'static str = include_str!("../../../prompts/tools/process.md");
     const RISK: Risk = Risk::Dangerous;
+    // What it writes to a program may be a command.
+    const CHANGES_UNNAMED_FILES: bool = true;
     type Arguments = Arguments;
     type Task = Task;
 

@@ -193,6 +193,12 @@ pub trait Tool: Send + Sync {
         false
     }
 
+    /// Whether a call may change files of the workspace that neither it nor its tool names: a program does. The workspace is
+    /// compared before and after such a call.
+    fn changes_unnamed_files(&self) -> bool {
+        self.starts_programs()
+    }
+
     /// Whether a call mostly waits for nothing and computes little: it is begun where its session runs then, and costs no actor
     /// if it is over at once. What it does up to its first wait holds the session up, and whoever wants to abort it; so a tool
     /// that may block or compute for milliseconds there leaves this as it is.

@@ -87,6 +87,9 @@ pub trait TypedTool: Send + Sync + 'static {
     const PERMISSION: &'static str = Self::NAME;
     /// Whether it starts programs.
     const STARTS_PROGRAMS: bool = false;
+
+    /// See [`Tool::changes_unnamed_files`].
+    const CHANGES_UNNAMED_FILES: bool = Self::STARTS_PROGRAMS;
     /// As [`Tool::is_brief`] has it.
     const IS_BRIEF: bool = false;
     /// As [`Tool::only_for`] has it.
@@ -177,6 +180,10 @@ impl<T: TypedTool> Tool for Typed<T> {
 
     fn starts_programs(&self) -> bool {
         T::STARTS_PROGRAMS
+    }
+
+    fn changes_unnamed_files(&self) -> bool {
+        T::CHANGES_UNNAMED_FILES
     }
 
     fn is_brief(&self) -> bool {

@@ -41,7 +41,9 @@ mod pool;
 pub mod repository;
 mod resolve;
 mod root;
+mod state;
 mod tracker;
+pub mod tree;
 mod within;
 
 pub use at_once::{Reader, at_once, would_wait, would_wait_for};
@@ -50,5 +52,6 @@ pub use locks::{PathGuard, PathLocks};
 pub use pool::Pool;
 pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
+pub use state::{FileState, FileWrite, LARGEST_KEPT, LINK, TYPE};
 pub use tracker::FileTracker;
 pub use within::{Strayed, follow_within};

@@ -20,7 +20,8 @@ mod index;
 mod objects;
 mod refs;
 mod stand_in;
-mod unknown;
+mod tracked;
+pub(crate) mod unknown;
 
 use std::collections::HashSet;
 use std::io;
@@ -44,11 +45,15 @@ use playhouse_sandbox::process::{self, Environment, Limits, Receive, Run, Scope,
 use playhouse_sandbox::try_blocking;
 use playhouse_sandbox::walls::git::Git;
 use refs::Head;
-use stand_in::{LONGEST_LIST, StandIn};
+pub(crate) use stand_in::LONGEST_LIST;
+use stand_in::StandIn;
+pub use tracked::Tracked;
 
 /// How long the preparation of a question may usually take, and each answer of git's.
 const LONGEST: Duration = Duration::from_secs(15);
-/// The most bytes that git may say.
+/// Lists the files that git knows, with all that it saw of each.
+const LISTING: &str = "ls-files --stage --debug -z";
+/// The most bytes that git may usually say.
 const MOST_OUTPUT: usize = 16 * 1024 * 1024;
 /// Questions to git at one time, in this process.
 static ASKING: Semaphore = Semaphore::const_new(4);
@@ -245,14 +250,8 @@ impl Repository {
         let (this, within) = (self.clone(), within);
         let held = blocking(move || Held::open(this, since, deadline)).await?;
         let Some(held) = held else { return Ok(None) };
-        let git = Program {
-            program,
-            git: held.stand_in.git(),
-            tree: held.stand_in.tree(),
-            home: held.stand_in.home().into(),
-            patience: self.patience,
-        };
-        let listed = git.run("ls-files --stage --debug -z").await?;
+        let git = Program::in_place_of(program, &held.stand_in, self.patience);
+        let listed = git.run(LISTING).await?;
         let within_folder = within.clone();
         let (held, mut candidates) = blocking(move || {
             let candidates = held.survey(&listed, &within_folder)?;
@@ -394,9 +393,22 @@ struct Program {
     tree: PathBuf,
     home: PathBuf,
     patience: Duration,
+    /// The most bytes that it may say.
+    most: usize,
 }
 
 impl Program {
+    fn in_place_of(program: PathBuf, stand_in: &StandIn, patience: Duration) -> Self {
+        Self {
+            program,
+            git: stand_in.git(),
+            tree: stand_in.tree(),
+            home: stand_in.home().into(),
+            patience,
+            most: MOST_OUTPUT,
+        }
+    }
+
     /// Runs it with arguments that a shell reads.
     async fn run(&self, arguments: &str) -> Result<Vec<u8>, RepositoryError> {
         self.run_with(arguments, "".as_ref()).await
@@ -428,9 +440,9 @@ impl Program {
             walls: Walls::open(),
         };
         let enough = CancellationToken::new();
-        let mut said = Said { bytes: Vec::new(), enough: enough.clone() };
+        let mut said = Said { bytes: Vec::new(), most: self.most, enough: enough.clone() };
         let exit = process::run(&spec, &enough, &mut said).await?;
-        if said.bytes.len() > MOST_OUTPUT {
+        if said.bytes.len() > self.most {
             return Err(RepositoryError::TooMuch);
         }
         if exit.timed_out {
@@ -450,15 +462,16 @@ impl Program {
 /// What git says, up to a point.
 struct Said {
     bytes: Vec<u8>,
+    most: usize,
     enough: CancellationToken,
 }
 
 impl Receive for Said {
     fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
-        if self.bytes.len() <= MOST_OUTPUT {
+        if self.bytes.len() <= self.most {
             self.bytes.extend_from_slice(chunk);
         }
-        if self.bytes.len() > MOST_OUTPUT {
+        if self.bytes.len() > self.most {
             self.enough.cancel();
         }
         Box::pin(std::future::ready(()))

@@ -94,8 +94,15 @@ pub(crate) fn check(path: &str) -> Result<(), PathError> {
 
 /// What must hold for a path that a walk came to.
 pub(crate) fn check_walked(path: &Path) -> Result<(), PathError> {
-    let text = path.to_str().ok_or_else(|| PathError::NotUtf8(path.to_owned()))?;
-    check(text)?;
+    if path.to_str().is_none() {
+        return Err(PathError::NotUtf8(path.to_owned()));
+    }
+    check_raw(path)
+}
+
+/// The same, whatever bytes names are made of.
+pub(crate) fn check_raw(path: &Path) -> Result<(), PathError> {
+    check(&path.to_string_lossy())?;
     let plain = |component| matches!(component, Component::RootDir | Component::Normal(_));
     if path.is_absolute() && path.components().all(plain) {
         Ok(())

@@ -205,6 +205,15 @@ impl Workspace {
         Ok(self.place(path.to_owned()))
     }
 
+    /// The same for a path that was found on disk, whose names may not be UTF-8.
+    ///
+    /// # Errors
+    /// When the path is not absolute, or holds `..`.
+    pub fn found(&self, path: &Path) -> Result<Resolved, PathError> {
+        resolve::check_raw(path)?;
+        Ok(self.place(path.to_owned()))
+    }
+
     fn place(&self, path: PathBuf) -> Resolved {
         let zone = self.zone(&path);
         let shown = match path.strip_prefix(&self.root) {

@@ -40,6 +40,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::Resume => "\"manual\"",
             KeyName::Moderate => "\"allow\"",
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
+            KeyName::SnapshotsInclude => "[\".env\"]",
             KeyName::BillingLight => "[\"*-mini\"]",
             KeyName::BillingLabels => "[\"customer\"]",
             KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",

@@ -15,8 +15,10 @@ pub struct OpenRevert {
     pub seq: Seq,
     /// From where on messages are taken back.
     pub point: RevertPoint,
-    /// Paths of which the writing failed.
+    /// Paths of which the writing failed, or is not known to have ended.
     pub failed: Vec<String>,
+    /// Whether it is not known how it ended.
+    pub under_way: bool,
 }
 
 impl Session {
@@ -96,12 +98,20 @@ impl Session {
         if let Some(turn) = &self.turn {
             return Err(format!("turn {} still runs", turn.id));
         }
+        let under_way = reverted.under_way;
         if reverted.redone > 0 {
-            let left = self.reverts.len().saturating_sub(reverted.redone as usize);
-            self.reverts.truncate(left);
+            // What is done again stays undone until that has ended.
+            if !under_way {
+                let left = self.reverts.len().saturating_sub(reverted.redone as usize);
+                self.reverts.truncate(left);
+            }
         } else if let Some(message) = reverted.to {
             let point = RevertPoint { message, call: reverted.call };
-            self.reverts.push(OpenRevert { seq, point, failed: reverted.failed.clone() });
+            if !under_way {
+                // Its own beginning. One that was cut off stays: it may have written something.
+                self.reverts.pop_if(|last| last.under_way && last.point == point);
+            }
+            self.reverts.push(OpenRevert { seq, point, failed: reverted.failed.clone(), under_way });
         }
         Ok(())
     }

@@ -60,6 +60,7 @@ pub(crate) fn reverted(to: MessageId, call: PartId) -> Record {
         to: Some(to),
         call: Some(call),
         redone: 0,
+        under_way: false,
         set,
         left: vec![LeftFile::path("a", "it changed since"), LeftFile::call(call, "crash")],
         failed: Vec::new(),

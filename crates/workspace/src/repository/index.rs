@@ -51,9 +51,14 @@ impl Entry {
         self.flags & SKIPPED != 0
     }
 
+    /// Whether the file is the one that git saw, or git was told to take it for that.
+    pub(super) fn is(&self, facts: &Stat, indexed: Moment) -> bool {
+        self.flags & VALID != 0 || self.is_surely(facts, indexed)
+    }
+
     /// Whether the file is surely the one that git saw. `indexed`: when the index was written; what is not older may have changed
     /// since, at the same moment.
-    pub(super) fn is(&self, facts: &Stat, indexed: Moment) -> bool {
+    pub(super) fn is_surely(&self, facts: &Stat, indexed: Moment) -> bool {
         let status = Moment::of(
             facts.st_ctime.try_into().unwrap_or(0),
             u32::try_from(facts.st_ctime_nsec).unwrap_or(0),
@@ -63,7 +68,7 @@ impl Entry {
             && self.inode == facts.st_ino & BITS
             && self.size == u64::try_from(facts.st_size).unwrap_or(0) & BITS;
         let is_older = if self.content.1 == 0 { self.content.0 < indexed.0 } else { self.content < indexed };
-        self.flags & VALID != 0 || (is_same && is_older)
+        is_same && is_older
     }
 }
 

@@ -165,6 +165,17 @@ impl Objects {
         Ok(Some(content))
     }
 
+    /// Gives it time until `deadline`, and what a question may unpack.
+    pub(super) fn go_on_until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+        self.left.set(MOST_UNPACKED);
+    }
+
+    /// Whether an object lies in a pack, which is held open from then on.
+    pub(super) fn is_packed(&self, id: &str) -> bool {
+        self.packs.iter().any(|pack| pack.find(id).is_some() && pack.is_open())
+    }
+
     /// Fails when the time is over.
     pub(super) fn in_time(&self) -> Result<(), RepositoryError> {
         if Instant::now() > self.deadline { Err(RepositoryError::TooSlow) } else { Ok(()) }

@@ -15,7 +15,7 @@ use playhouse_sandbox::folder::{Folder, lexical};
 
 /// The largest index that is copied, and the longest lists, in bytes.
 const LARGEST_INDEX: u64 = 512 * 1024 * 1024;
-pub(super) const LONGEST_LIST: u64 = 1024 * 1024;
+pub(crate) const LONGEST_LIST: u64 = 1024 * 1024;
 /// A large index may be kept in two files; of the second one there may be several for a while.
 const MOST_SHARED: usize = 8;
 /// The most names in a git directory.

@@ -31,7 +31,7 @@ pub(super) struct Search<'a> {
 }
 
 /// The rules of the folders from the worktree on, the outermost first.
-type Rules = Vec<Gitignore>;
+pub(crate) type Rules = Vec<Gitignore>;
 
 impl<'a> Search<'a> {
     pub(super) fn new(known: &'a HashSet<Vec<u8>>, objects: &'a Objects) -> Self {
@@ -104,13 +104,14 @@ fn is_repository(folder: &Folder, name: &[u8]) -> bool {
     inner.is_ok_and(|inner| inner.facts(".git".as_ref()).is_ok())
 }
 
-fn rules_in(folder: &Folder, path: &[u8]) -> Gitignore {
+/// The rules of a folder, at a path from the worktree on that is empty or ends in a slash.
+pub(crate) fn rules_in(folder: &Folder, path: &[u8]) -> Gitignore {
     let bytes = folder.bytes(".gitignore", LONGEST_LIST).unwrap_or_default();
     rules(Path::new(OsStr::from_bytes(path)), &String::from_utf8_lossy(&bytes))
 }
 
 /// The rules that a file says which lies in a folder.
-fn rules(folder: &Path, text: &str) -> Gitignore {
+pub(crate) fn rules(folder: &Path, text: &str) -> Gitignore {
     let mut builder = GitignoreBuilder::new(Path::new("/").join(folder));
     for line in text.trim_start_matches('\u{feff}').lines() {
         // One that cannot be read is left out, as git does.
@@ -120,7 +121,7 @@ fn rules(folder: &Path, text: &str) -> Gitignore {
 }
 
 /// The innermost folder that says something counts.
-fn is_ignored(rules: &Rules, path: &[u8], is_folder: bool) -> bool {
+pub(crate) fn is_ignored(rules: &Rules, path: &[u8], is_folder: bool) -> bool {
     let path = Path::new("/").join(OsStr::from_bytes(path));
     let said = rules.iter().rev().map(|rules| rules.matched(&path, is_folder));
     matches!(said.into_iter().find(|said| !said.is_none()), Some(Match::Ignore(_)))

@@ -17,7 +17,7 @@ impl House {
             None => "nothing".to_owned(),
             Some(state) => {
                 let bytes = state.bytes.as_ref().unwrap();
-                assert_eq!((state.content, state.size), (hash(bytes), bytes.len() as u64));
+                assert_eq!((state.content, state.size), (Some(hash(bytes)), bytes.len() as u64));
                 format!("{:?} {:o}", String::from_utf8_lossy(bytes), state.mode)
             }
         };

@@ -93,6 +93,11 @@ impl Pack {
         Some(u64::from_be_bytes(place))
     }
 
+    /// Opens it, unless it is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.file().is_some()
+    }
+
     fn file(&self) -> Option<&File> {
         if let Some(file) = self.opened.get() {
             return Some(file);

@@ -1,0 +1,260 @@
+//! What commands changed in a workspace: an index of it is compared before and after each call that does not name its writes.
+//!
+//! Calls of file tools are told to the index, so that their writes are no command's. See `docs/design/changes.md`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use playhouse_policy::Access;
+use playhouse_tools::changed::{WriteLog, path_text};
+use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError, ToolOutput};
+use playhouse_workspace::Pool;
+use playhouse_workspace::tree::{HeldFiles, SeenChanges, Tracking, TreeIndex, TreeLimits, Watcher};
+
+/// Files that are not covered and named in the answer of a call.
+const NAMED: usize = 3;
+
+/// The indexes of all workspaces in which something runs or ran lately: one for each, shared by all sessions.
+#[derive(Debug)]
+pub(crate) struct Trees {
+    limits: TreeLimits,
+    /// Where contents are kept meanwhile.
+    folder: PathBuf,
+    /// The directory of the user that the engine runs for: it gets no index.
+    user_home: Option<PathBuf>,
+    known: Mutex<HashMap<PathBuf, Weak<TreeIndex>>>,
+}
+
+impl Trees {
+    pub(crate) fn new(limits: TreeLimits, folder: PathBuf, user_home: Option<PathBuf>) -> Self {
+        Self { limits, folder, user_home, known: Mutex::default() }
+    }
+
+    /// The index of the workspace at `root`. Whoever holds it keeps it in memory.
+    ///
+    /// # Errors
+    /// Why it has none.
+    pub(crate) fn of(&self, root: &Path) -> Result<Arc<TreeIndex>, String> {
+        let is_home = self.user_home.as_deref().is_some_and(|home| home.starts_with(root));
+        if is_home || root == Path::new("/") {
+            let what =
+                if root == Path::new("/") { "the root of the file system" } else { "a home directory" };
+            return Err(format!("the workspace is {what}, so changes of commands are not covered by undo"));
+        }
+        let mut known = self.lock();
+        if let Some(index) = known.get(root).and_then(Weak::upgrade) {
+            return Ok(index);
+        }
+        known.retain(|_, index| index.strong_count() > 0);
+        let index = Arc::new(TreeIndex::new(root, &self.folder, self.limits.clone()));
+        known.insert(root.to_owned(), Arc::downgrade(&index));
+        Ok(index)
+    }
+
+    /// The indexes in use of all workspaces that `path` lies in.
+    fn around(&self, path: &Path) -> Vec<Arc<TreeIndex>> {
+        let known = self.lock();
+        let around = path.ancestors().filter_map(|root| known.get(root)?.upgrade());
+        around.filter(|index| index.is_used()).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Weak<TreeIndex>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Watches one call.
+pub(crate) struct Tracker {
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) watcher: Watcher,
+    /// The index of the session's workspace, or why there is none.
+    pub(crate) index: Result<Arc<TreeIndex>, String>,
+    pub(crate) state: Mutex<Watching>,
+}
+
+/// What is watched.
+#[derive(Default)]
+pub(crate) enum Watching {
+    #[default]
+    Nothing,
+    /// Files that the call's tool writes.
+    Files(Vec<HeldFiles>),
+    /// The workspace.
+    Workspace(Ending),
+    /// Nothing, and why.
+    Unknown(String),
+}
+
+/// A call whose changes are told when it ends, however it does.
+pub(crate) struct Ending {
+    tracking: Option<Tracking>,
+    writes: WriteLog,
+    pool: Pool,
+}
+
+impl Ending {
+    /// What changed. Blocks.
+    fn end(tracking: Tracking, writes: &WriteLog) -> SeenChanges {
+        let mut seen = tracking.end();
+        writes.saw(std::mem::take(&mut seen.files), std::mem::take(&mut seen.ambiguous));
+        seen.gaps.iter().for_each(|gap| writes.misses(gap.as_str()));
+        seen
+    }
+}
+
+impl Drop for Ending {
+    /// The call was killed, or panicked.
+    fn drop(&mut self) {
+        if let Some(tracking) = self.tracking.take() {
+            let (writes, pool) = (self.writes.clone(), self.pool.clone());
+            // The log is open for as long as this runs.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move { pool.run(move || Self::end(tracking, &writes)).await });
+            }
+        }
+    }
+}
+
+impl Tracker {
+    fn take(&self) -> Watching {
+        std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, watching: Watching) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = watching;
+    }
+
+    /// Tells what a command that goes on in the background changed, once it ends.
+    fn when_it_ends(&self, mut ending: Ending, id: &str, context: &CallContext) -> Option<Ending> {
+        let command = context.processes.find(id).ok().filter(playhouse_sandbox::BackgroundCommand::runs);
+        let Some(command) = command else { return Some(ending) };
+        if let Some(tracking) = &ending.tracking {
+            tracking.in_background();
+        }
+        ending.writes.goes_on();
+        tokio::spawn(async move {
+            command.ended().await;
+            if let Some(tracking) = ending.tracking.take() {
+                let writes = ending.writes.clone();
+                ending.pool.run(move || Ending::end(tracking, &writes)).await;
+            }
+        });
+        None
+    }
+}
+
+impl CallObserver for Tracker {
+    fn intend<'a>(
+        &'a self,
+        call: ObservedCall<'a>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<Intent, ToolError>> {
+        let tracked = call.changes_unnamed_files();
+        if tracked || call.names_all_it_writes() {
+            context.writes.is_watched();
+        }
+        async move { Ok(Intent { tracked, ..Intent::default() }) }.boxed()
+    }
+
+    fn before<'a>(&'a self, call: ObservedCall<'a>, context: &'a CallContext) -> BoxFuture<'a, ()> {
+        if call.names_all_it_writes() {
+            let paths = call.accesses.iter().filter_map(|access| match access {
+                Access::Path { kind, path, .. } if kind.may_write() => Some(Path::new(path)),
+                _ => None,
+            });
+            let held = paths.flat_map(|path| {
+                let around = self.trees.around(path);
+                around.into_iter().map(move |index| index.hold([path]))
+            });
+            let held: Vec<HeldFiles> = held.collect();
+            if !held.is_empty() {
+                self.put(Watching::Files(held));
+            }
+        }
+        if !call.changes_unnamed_files() {
+            return futures::future::ready(()).boxed();
+        }
+        async move {
+            let index = match &self.index {
+                Ok(index) => Arc::clone(index),
+                Err(why) => {
+                    context.writes.misses(why.as_str());
+                    return self.put(Watching::Unknown(why.clone()));
+                }
+            };
+            index.ask_git().await;
+            let (watcher, writes, pool) =
+                (self.watcher.clone(), context.writes.clone(), context.pool.clone());
+            let tracking = pool.run(move || index.begin(&watcher)).await;
+            self.put(Watching::Workspace(Ending {
+                tracking: Some(tracking),
+                writes,
+                pool: context.pool.clone(),
+            }));
+        }
+        .boxed()
+    }
+
+    fn after<'a>(
+        &'a self,
+        ended: &'a mut Result<ToolOutput, ToolError>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, ()> {
+        let watching = self.take();
+        if matches!(watching, Watching::Nothing) {
+            return futures::future::ready(()).boxed();
+        }
+        async move {
+            let mut ending = match watching {
+                Watching::Nothing => return,
+                Watching::Unknown(why) => return say(ended, &why),
+                Watching::Files(held) => {
+                    let writes = context.writes.reader().files();
+                    return context.pool.run(move || held.iter().for_each(|held| held.wrote(&writes))).await;
+                }
+                Watching::Workspace(ending) => ending,
+            };
+            let background =
+                ended.as_ref().ok().and_then(|output| output.metadata.get("processId")?.as_str());
+            if let Some(id) = background {
+                match self.when_it_ends(ending, id, context) {
+                    Some(same) => ending = same,
+                    None => return,
+                }
+            }
+            let Some(tracking) = ending.tracking.take() else { return };
+            let writes = ending.writes.clone();
+            let seen = ending.pool.run(move || Ending::end(tracking, &writes)).await;
+            for gap in &seen.gaps {
+                say(ended, gap);
+            }
+            if let Some(text) = not_covered(context.workspace.root(), &seen) {
+                say(ended, &text);
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Names files that an undo cannot bring back.
+fn not_covered(root: &Path, seen: &SeenChanges) -> Option<String> {
+    let named = seen.not_covered.iter().take(NAMED);
+    let named: Vec<String> = named.map(|(path, why)| format!("{} ({why})", path_text(root, path))).collect();
+    let more = seen.not_covered.len().saturating_sub(named.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty())
+        .then(|| format!("changes of these files are not covered by undo: {}{more}", named.join(", ")))
+}
+
+/// Adds a line to what the model reads.
+fn say(ended: &mut Result<ToolOutput, ToolError>, text: &str) {
+    match ended {
+        Ok(output) => output.output.push_str(&format!("\n[{text}]")),
+        Err(ToolError::Invalid(said) | ToolError::Failed(said) | ToolError::Cancelled(said)) => {
+            said.push_str(&format!("\n[{text}]"));
+        }
+    }
+}

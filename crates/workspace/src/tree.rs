@@ -1,0 +1,596 @@
+//! An index of the files of a workspace, so that it can be told what a command changed.
+//!
+//! A command does not say what it writes. So the workspace is looked at before and after it: which files are there, and by
+//! inode, size and times whether one changed. What could not be had again is kept before a command starts; what git holds in
+//! a pack is not. All sessions of a workspace share one [`TreeIndex`]. See `docs/design/changes.md`.
+//!
+//! Files that git ignores are seen, and their content is not kept; ignored folders are not looked into.
+
+mod spool;
+mod walk;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rustix::fs::Stat;
+
+use crate::repository::{Repository, Tracked};
+use crate::state::{FileState, FileWrite, LARGEST_KEPT};
+use crate::{ContentHash, hash};
+use spool::Spool;
+use walk::{Included, Stopped, Walk};
+
+/// Bytes of a file whose content is kept before a command.
+const LARGEST: u64 = 2 * 1024 * 1024;
+/// Bytes of changed files that one answer brings.
+const MOST_TOLD: u64 = 128 * 1024 * 1024;
+/// Changed files without a content that one answer names.
+const MOST_UNKNOWN: usize = 100;
+/// How long a workspace that took too long is not looked at again.
+const QUIET: Duration = Duration::from_secs(600);
+/// How long git may take.
+const ASKED: Duration = Duration::from_secs(5);
+
+/// How much is looked at, and kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeLimits {
+    /// Files in a workspace.
+    pub files: usize,
+    /// How long one look at all of them may take.
+    pub scan: Duration,
+    /// Bytes of contents that are kept for one turn before its commands.
+    pub kept: u64,
+    /// Ignored files whose content is kept all the same: patterns as in a `.gitignore`.
+    pub include: Vec<String>,
+}
+
+impl Default for TreeLimits {
+    fn default() -> Self {
+        Self { files: 200_000, scan: Duration::from_secs(2), kept: 64 * 1024 * 1024, include: Vec::new() }
+    }
+}
+
+/// The files of a workspace, by path from it on.
+type Files = BTreeMap<Box<[u8]>, Entry>;
+
+/// What the system says of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    mode: u32,
+}
+
+impl Stamp {
+    #[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "types differ between systems")]
+    fn of(facts: &Stat) -> Self {
+        Self {
+            inode: facts.st_ino,
+            size: u64::try_from(facts.st_size).unwrap_or(0),
+            modified: (facts.st_mtime, facts.st_mtime_nsec as i64),
+            changed: (facts.st_ctime, facts.st_ctime_nsec as i64),
+            mode: facts.st_mode,
+        }
+    }
+}
+
+/// Why a content is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Ignored,
+    Large,
+    NoRoom,
+    Unreadable,
+}
+
+/// Where the content of a file can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    /// In a pack of git's: the name of the object.
+    Packed(Box<str>),
+    /// In the spool.
+    Spooled(ContentHash),
+    /// Nowhere; it is known what it was.
+    Hashed(ContentHash, Why),
+    /// Nowhere.
+    Unread(Why),
+}
+
+impl Content {
+    const fn is_ignored(&self) -> bool {
+        matches!(self, Self::Unread(Why::Ignored))
+    }
+
+    const fn hash(&self) -> Option<ContentHash> {
+        match self {
+            Self::Spooled(hash) | Self::Hashed(hash, _) => Some(*hash),
+            Self::Packed(_) | Self::Unread(_) => None,
+        }
+    }
+
+    const fn why(&self) -> Option<Why> {
+        match self {
+            Self::Hashed(_, why) | Self::Unread(why) => Some(*why),
+            Self::Packed(_) | Self::Spooled(_) => None,
+        }
+    }
+}
+
+/// A file at the last look.
+#[derive(Clone, Debug)]
+struct Entry {
+    stamp: Stamp,
+    content: Content,
+    /// It changed so shortly before the look that another change may not show: it is read again.
+    is_fresh: bool,
+}
+
+impl Entry {
+    fn is_like(&self, other: &Self) -> bool {
+        let is_same = self.content.hash().is_some() && self.content.hash() == other.content.hash();
+        self.stamp.mode == other.stamp.mode && (is_same || self.stamp == other.stamp)
+    }
+}
+
+/// For whom changes are watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watcher {
+    /// The session.
+    pub session: Arc<str>,
+    /// Its turn: what is kept for one turn is bounded.
+    pub turn: Arc<str>,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+struct Running {
+    id: u64,
+    session: Arc<str>,
+    /// It goes on behind its call.
+    in_background: bool,
+    /// How each file was that changed since it began, and whether another session's command ran then.
+    changed: BTreeMap<Box<[u8]>, (Option<Entry>, bool)>,
+    gaps: Vec<String>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` before the first look.
+    files: Option<Files>,
+    tracked: Option<Tracked>,
+    spool: Spool,
+    running: Vec<Running>,
+    /// Files that tools are writing: those say themselves what changes.
+    held: HashMap<Box<[u8]>, usize>,
+    /// Until when nothing is looked at, and why.
+    quiet: Option<(Instant, String)>,
+    /// What may still be kept for a turn.
+    room: Option<(Arc<str>, u64)>,
+    next: u64,
+}
+
+/// The index of one workspace.
+#[derive(Debug)]
+pub struct TreeIndex {
+    root: PathBuf,
+    limits: TreeLimits,
+    included: Included,
+    state: Mutex<State>,
+}
+
+/// What changed while a call ran.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SeenChanges {
+    /// The files that differ, by path.
+    pub files: Vec<FileWrite>,
+    /// Those that may have been changed by another session.
+    pub ambiguous: Vec<PathBuf>,
+    /// Those whose content before is not kept, and why.
+    pub not_covered: Vec<(PathBuf, &'static str)>,
+    /// Why not all is known.
+    pub gaps: Vec<String>,
+}
+
+/// A call that is watched. Dropped, nobody is told what changed.
+#[derive(Debug)]
+pub struct Tracking {
+    index: Arc<TreeIndex>,
+    id: u64,
+}
+
+/// Files that a tool is writing.
+#[derive(Debug)]
+pub struct HeldFiles {
+    index: Arc<TreeIndex>,
+    paths: Vec<Box<[u8]>>,
+}
+
+impl TreeIndex {
+    /// An index of the workspace at `root`, which is absolute, links resolved. Contents are kept on the disk of `folder`.
+    pub fn new(root: &Path, folder: &Path, limits: TreeLimits) -> Self {
+        let state = State {
+            files: None,
+            tracked: None,
+            spool: Spool::new(folder),
+            running: Vec::new(),
+            held: HashMap::new(),
+            quiet: None,
+            room: None,
+            next: 0,
+        };
+        let included = Included::new(&limits.include);
+        Self { root: root.to_owned(), limits, included, state: Mutex::new(state) }
+    }
+
+    /// Whether anything was looked at.
+    pub fn is_used(&self) -> bool {
+        self.lock().files.is_some()
+    }
+
+    /// Asks git which files it knows, before the first look.
+    pub async fn ask_git(&self) {
+        let is_asked = |state: &State| state.files.is_some() || state.tracked.is_some();
+        if is_asked(&self.lock()) {
+            return;
+        }
+        let root = self.root.clone();
+        let repository =
+            playhouse_sandbox::try_blocking(move || Repository::open(&root, &[], &|_| false)).await;
+        let Some(repository) = repository.ok().flatten() else { return };
+        match repository.patient(ASKED).tracked().await {
+            Ok(tracked) => {
+                let mut state = self.lock();
+                if !is_asked(&state) {
+                    state.tracked = tracked;
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%error, "git says nothing of a workspace: contents are kept without it");
+            }
+        }
+    }
+
+    /// Begins to watch. What differs from now on is what the call changed. Blocks.
+    pub fn begin(self: &Arc<Self>, watcher: &Watcher) -> Tracking {
+        let mut state = self.lock();
+        let room = match &state.room {
+            Some((turn, room)) if *turn == watcher.turn => *room,
+            _ => self.limits.kept,
+        };
+        let left = self.look(&mut state, room, false);
+        let gaps = match left {
+            Ok(left) => {
+                state.room = Some((Arc::clone(&watcher.turn), left));
+                Vec::new()
+            }
+            Err(why) => vec![why],
+        };
+        state.next += 1;
+        let id = state.next;
+        let session = Arc::clone(&watcher.session);
+        let changed = BTreeMap::new();
+        state.running.push(Running { id, session, in_background: false, changed, gaps });
+        Tracking { index: Arc::clone(self), id }
+    }
+
+    /// Says that a tool is about to write these files.
+    pub fn hold<'a>(self: &Arc<Self>, paths: impl IntoIterator<Item = &'a Path>) -> HeldFiles {
+        let paths: Vec<Box<[u8]>> = paths.into_iter().filter_map(|path| self.key(path)).collect();
+        let mut state = self.lock();
+        for path in &paths {
+            *state.held.entry(path.clone()).or_default() += 1;
+        }
+        drop(state);
+        HeldFiles { index: Arc::clone(self), paths }
+    }
+
+    /// The path from the workspace on; `None` for one that lies elsewhere.
+    fn key(&self, path: &Path) -> Option<Box<[u8]>> {
+        Some(path.strip_prefix(&self.root).ok()?.as_os_str().as_bytes().into())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at all files, and notes with each call that runs what differs. Gives what may still be kept.
+    fn look(&self, state: &mut State, room: u64, hashes: bool) -> Result<u64, String> {
+        if let Some((until, why)) = &state.quiet {
+            if Instant::now() < *until {
+                return Err(why.clone());
+            }
+            state.quiet = None;
+        }
+        state.make_room(room);
+        let empty = Files::new();
+        let mut walk = Walk {
+            old: state.files.as_ref().unwrap_or(&empty),
+            included: &self.included,
+            tracked: state.tracked.as_ref(),
+            spool: &mut state.spool,
+            deadline: Instant::now() + self.limits.scan,
+            left: self.limits.files,
+            room,
+            hashes,
+            hashed: 0,
+            new: Files::new(),
+            unreadable: Vec::new(),
+        };
+        let walked = walk.run(&self.root);
+        let (mut new, left) = (std::mem::take(&mut walk.new), walk.room);
+        if let Err(stopped) = walked {
+            let why = self.stopped(stopped);
+            for running in &mut state.running {
+                if !running.gaps.contains(&why) {
+                    running.gaps.push(why.clone());
+                }
+            }
+            state.files = None;
+            state.tracked = None;
+            state.quiet = Some((Instant::now() + QUIET, why.clone()));
+            return Err(why);
+        }
+        let Some(old) = state.files.take() else {
+            state.files = Some(new);
+            if let Some(tracked) = &mut state.tracked {
+                tracked.forget_files();
+            }
+            return Ok(left);
+        };
+        // A tool that writes says so itself.
+        for path in state.held.keys() {
+            match old.get(path) {
+                Some(entry) => drop(new.insert(path.clone(), entry.clone())),
+                None => drop(new.remove(path)),
+            }
+        }
+        let differing = walk::differences(&old, &new);
+        state.files = Some(new);
+        if !differing.is_empty() {
+            state.attribute(differing);
+        }
+        Ok(left)
+    }
+
+    fn stopped(&self, stopped: Stopped) -> String {
+        match stopped {
+            Stopped::TooMany => format!(
+                "the workspace has more than {} files that git does not ignore, so changes of commands are not covered by undo",
+                self.limits.files
+            ),
+            Stopped::TooSlow => format!(
+                "looking at all files of the workspace takes longer than {} ms, so changes of commands are not covered by undo",
+                self.limits.scan.as_millis()
+            ),
+            Stopped::Unreadable(why) => {
+                format!(
+                    "the workspace cannot be read ({why}), so changes of commands are not covered by undo"
+                )
+            }
+        }
+    }
+}
+
+impl State {
+    /// Forgets contents that nothing stands for any more, where there is no room.
+    fn make_room(&mut self, wanted: u64) {
+        if self.spool.has_room(wanted) {
+            return;
+        }
+        let entries = self.files.iter().flat_map(BTreeMap::values);
+        let before = self.running.iter().flat_map(|running| running.changed.values());
+        let before = before.filter_map(|(entry, _)| entry.as_ref());
+        let wanted: HashSet<ContentHash> = entries
+            .chain(before)
+            .filter_map(|entry| match entry.content {
+                Content::Spooled(hash) => Some(hash),
+                _ => None,
+            })
+            .collect();
+        self.spool.keep_only(&wanted);
+    }
+
+    /// Notes changes with the calls that run. Of each session it is one: the first that is no background command, if there is one.
+    fn attribute(&mut self, differing: Vec<(Box<[u8]>, Option<Entry>)>) {
+        let sessions: HashSet<Arc<str>> =
+            self.running.iter().map(|running| Arc::clone(&running.session)).collect();
+        let ambiguous = sessions.len() > 1;
+        for session in sessions {
+            let of_session = |running: &&mut Running| running.session == session;
+            let place =
+                self.running.iter().position(|running| running.session == session && !running.in_background);
+            let running = match place {
+                Some(place) => self.running.get_mut(place),
+                None => self.running.iter_mut().find(of_session),
+            };
+            let Some(running) = running else { continue };
+            for (path, was) in &differing {
+                let known = running.changed.entry(path.clone()).or_insert_with(|| (was.clone(), false));
+                known.1 |= ambiguous;
+            }
+        }
+    }
+
+    /// The file of an entry.
+    fn state(&mut self, entry: &Entry, told: &mut u64) -> FileState {
+        let Entry { stamp, content, .. } = entry;
+        let bytes = match content {
+            Content::Spooled(hash) => self.spool.get(*hash),
+            Content::Packed(object) => self
+                .tracked
+                .as_mut()
+                .and_then(|tracked| tracked.content(object, LARGEST_KEPT))
+                .and_then(|bytes| as_checked_out(bytes, stamp.size)),
+            Content::Hashed(..) | Content::Unread(_) => None,
+        };
+        let content = content.hash().or_else(|| bytes.as_deref().map(hash));
+        let bytes = bytes.filter(|bytes| *told + bytes.len() as u64 <= MOST_TOLD);
+        *told += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        FileState { content, size: stamp.size, bytes: bytes.map(Bytes::from), mode: stamp.mode }
+    }
+}
+
+/// The content of a file that has so many bytes and of which git keeps `object`: line ends may have been written out as CR LF.
+fn as_checked_out(object: Vec<u8>, size: u64) -> Option<Vec<u8>> {
+    if object.len() as u64 == size {
+        return Some(object);
+    }
+    let lines = object.iter().filter(|byte| **byte == b'\n').count();
+    if object.contains(&b'\r') || (object.len() + lines) as u64 != size {
+        return None;
+    }
+    let mut out = Vec::with_capacity(object.len() + lines);
+    for byte in object {
+        if byte == b'\n' {
+            out.push(b'\r');
+        }
+        out.push(byte);
+    }
+    Some(out)
+}
+
+impl Tracking {
+    /// The call goes on in the background.
+    pub fn in_background(&self) {
+        let mut state = self.index.lock();
+        if let Some(running) = state.running.iter_mut().find(|running| running.id == self.id) {
+            running.in_background = true;
+        }
+    }
+
+    /// What changed since it began. Blocks.
+    pub fn end(self) -> SeenChanges {
+        let index = Arc::clone(&self.index);
+        let mut state = index.lock();
+        // A failure stands with the call.
+        let _ = index.look(&mut state, index.limits.kept, true);
+        let place = state.running.iter().position(|running| running.id == self.id);
+        let Some(running) = place.map(|place| state.running.remove(place)) else {
+            return SeenChanges::default();
+        };
+        let mut seen = SeenChanges { gaps: running.gaps, ..SeenChanges::default() };
+        let (mut told, mut unnamed) = (0, 0_usize);
+        for (key, (before, ambiguous)) in running.changed {
+            let after = state.files.as_ref().and_then(|files| files.get(&key)).cloned();
+            let path = index.root.join(OsStr::from_bytes(&key));
+            let was = before.as_ref().map(|entry| state.state(entry, &mut told));
+            let is = after.as_ref().map(|entry| state.state(entry, &mut told));
+            let write = FileWrite { path, before: was, after: is };
+            if write.is_nothing() {
+                continue;
+            }
+            let lost = |entry: &Option<Entry>, file: &Option<FileState>| {
+                let entry = entry.as_ref().filter(|_| file.as_ref().is_some_and(|file| file.bytes.is_none()));
+                entry.map(|entry| entry.content.why().unwrap_or(Why::NoRoom))
+            };
+            // A new file is taken back by removing it, if only it is known.
+            let is_unknown =
+                |file: &Option<FileState>| file.as_ref().is_some_and(|file| file.content.is_none());
+            let why = match &write.before {
+                Some(_) => lost(&before, &write.before),
+                None => lost(&after, &write.after).filter(|_| is_unknown(&write.after)),
+            };
+            if let Some(why) = why {
+                if seen.not_covered.len() >= MOST_UNKNOWN {
+                    unnamed += 1;
+                    continue;
+                }
+                seen.not_covered.push((write.path.clone(), why.text()));
+            }
+            if ambiguous {
+                seen.ambiguous.push(write.path.clone());
+            }
+            seen.files.push(write);
+        }
+        if unnamed > 0 {
+            seen.gaps.push(format!("{unnamed} more files changed whose content before is not kept"));
+        }
+        seen
+    }
+}
+
+impl Drop for Tracking {
+    fn drop(&mut self) {
+        self.index.lock().running.retain(|running| running.id != self.id);
+    }
+}
+
+impl Why {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Ignored => "git ignores it",
+            Self::Large => "it is too large",
+            Self::NoRoom => "too much would have to be kept",
+            Self::Unreadable => "it cannot be read",
+        }
+    }
+}
+
+impl HeldFiles {
+    /// Notes what the tool wrote: no command did.
+    pub fn wrote(&self, writes: &[FileWrite]) {
+        let mut state = self.index.lock();
+        for write in writes {
+            let Some(key) = self.index.key(&write.path) else { continue };
+            let Some(files) = &state.files else { return };
+            let known = files.get(&key).and_then(|entry| entry.content.hash());
+            let before = write.before.as_ref().and_then(|before| before.content);
+            let is_other = known.is_some() && known != before;
+            let old = files.get(&key).cloned();
+            let entry = match (&write.after, rustix::fs::lstat(&write.path)) {
+                (Some(after), Ok(facts)) => {
+                    let content = match (after.content, &after.bytes) {
+                        (Some(hash), Some(bytes)) if bytes.len() as u64 <= LARGEST => {
+                            state.make_room(bytes.len() as u64);
+                            match state.spool.put(hash, bytes) {
+                                Ok(()) => Content::Spooled(hash),
+                                Err(_) => Content::Hashed(hash, Why::NoRoom),
+                            }
+                        }
+                        (Some(hash), _) => Content::Hashed(hash, Why::Large),
+                        (None, _) => Content::Unread(Why::Unreadable),
+                    };
+                    Some(Entry { stamp: Stamp::of(&facts), content, is_fresh: true })
+                }
+                _ => None,
+            };
+            // A command had changed it before: which change is whose cannot be told.
+            for running in &mut state.running {
+                match running.changed.get_mut(&key) {
+                    Some((_, ambiguous)) => *ambiguous = true,
+                    None if is_other => drop(running.changed.insert(key.clone(), (old.clone(), true))),
+                    None => {}
+                }
+            }
+            let files = state.files.get_or_insert_default();
+            match entry {
+                Some(entry) => drop(files.insert(key, entry)),
+                None => drop(files.remove(&key)),
+            }
+        }
+    }
+}
+
+impl Drop for HeldFiles {
+    fn drop(&mut self) {
+        let mut state = self.index.lock();
+        for path in &self.paths {
+            if let Some(count) = state.held.get_mut(path) {
+                *count -= 1;
+                if *count == 0 {
+                    state.held.remove(path);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

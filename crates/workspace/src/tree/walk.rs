@@ -1,0 +1,308 @@
+//! One look at all files of a workspace. Folders are held open, and no link is followed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use playhouse_sandbox::folder::Folder;
+use rustix::fs::{FileType, Stat};
+
+use super::spool::Spool;
+use super::{Content, Entry, Files, LARGEST, Stamp, Why};
+use crate::repository::unknown::{Rules, is_ignored, rules_in};
+use crate::repository::{LONGEST_LIST, Tracked};
+use crate::{hash, hash_of};
+
+/// Folders in each other that are looked into.
+const DEEPEST: usize = 128;
+/// What changed so shortly ago may change again without a trace: the clock of a file system moves in steps.
+const TICK: Duration = Duration::from_millis(50);
+/// Bytes of files whose content is not kept that are read for their hash, in one look.
+const MOST_HASHED: u64 = 256 * 1024 * 1024;
+/// Attributes by which git changes a content in a way that its length does not show.
+const CONVERTING: [&str; 3] = ["filter", "ident", "working-tree-encoding"];
+
+/// Which ignored files count all the same.
+#[derive(Debug)]
+pub(super) struct Included {
+    patterns: Gitignore,
+    /// The folders that patterns begin with, each ending in a slash.
+    folders: Vec<Vec<u8>>,
+}
+
+impl Included {
+    pub(super) fn new(patterns: &[String]) -> Self {
+        let mut builder = GitignoreBuilder::new("/");
+        for pattern in patterns {
+            // One that cannot be read was refused where it was configured.
+            let _ = builder.add_line(None, pattern);
+        }
+        let folder = |pattern: &String| {
+            let pattern = pattern.trim_start_matches('/');
+            let plain = pattern.find(['*', '?', '[', '{']).map_or(pattern, |at| &pattern[..at]);
+            plain.rfind('/').map(|at| plain.as_bytes()[..=at].to_vec())
+        };
+        Self {
+            patterns: builder.build().unwrap_or_else(|_| Gitignore::empty()),
+            folders: patterns.iter().filter_map(folder).collect(),
+        }
+    }
+
+    fn has(&self, path: &[u8]) -> bool {
+        self.patterns
+            .matched_path_or_any_parents(Path::new("/").join(OsStr::from_bytes(path)), false)
+            .is_ignore()
+    }
+
+    /// Whether a pattern may name something in a folder, whose path ends in a slash.
+    fn may_be_in(&self, folder: &[u8]) -> bool {
+        self.folders.iter().any(|named| named.starts_with(folder) || folder.starts_with(named))
+    }
+}
+
+/// Why a look was given up.
+pub(super) enum Stopped {
+    TooMany,
+    TooSlow,
+    /// The workspace itself cannot be read.
+    Unreadable(String),
+}
+
+/// A look under way.
+pub(super) struct Walk<'a> {
+    pub(super) old: &'a Files,
+    pub(super) included: &'a Included,
+    pub(super) tracked: Option<&'a Tracked>,
+    pub(super) spool: &'a mut Spool,
+    pub(super) deadline: Instant,
+    /// Files that may still be met.
+    pub(super) left: usize,
+    /// Bytes that may still be kept.
+    pub(super) room: u64,
+    /// Whether a content that is not kept is read for its hash.
+    pub(super) hashes: bool,
+    pub(super) hashed: u64,
+    pub(super) new: Files,
+    /// Folders that cannot be read, each ending in a slash.
+    pub(super) unreadable: Vec<Vec<u8>>,
+}
+
+/// The rules of the folders from the workspace on.
+struct Inherited {
+    ignored: Rules,
+    /// Paths whose content git converts.
+    converted: Rules,
+    /// The folder is ignored: only what is included counts.
+    hidden: bool,
+}
+
+impl Walk<'_> {
+    pub(super) fn run(&mut self, root: &Path) -> Result<(), Stopped> {
+        let top = Folder::open(root).map_err(|error| Stopped::Unreadable(error.to_string()))?;
+        let exclude = text(&top, ".git/info/exclude");
+        let attributes = text(&top, ".git/info/attributes");
+        let mut inherited = Inherited {
+            ignored: vec![crate::repository::unknown::rules(Path::new(""), &exclude)],
+            converted: vec![converted(&[], &attributes)],
+            hidden: false,
+        };
+        self.folder(&top, &mut Vec::new(), &mut inherited, 0)?;
+        for folder in std::mem::take(&mut self.unreadable) {
+            let below = self.old.range(folder.clone().into_boxed_slice()..);
+            for (path, entry) in below.take_while(|(path, _)| path.starts_with(&folder)) {
+                self.new.insert(path.clone(), entry.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(
+        &mut self,
+        folder: &Folder,
+        path: &mut Vec<u8>,
+        inherited: &mut Inherited,
+        depth: usize,
+    ) -> Result<(), Stopped> {
+        if Instant::now() > self.deadline {
+            return Err(Stopped::TooSlow);
+        }
+        let Ok(names) = folder.names(self.left + 1) else {
+            self.unreadable.push(path.clone());
+            return Ok(());
+        };
+        inherited.ignored.push(rules_in(folder, path));
+        inherited.converted.push(converted(path, &text(folder, ".gitattributes")));
+        let length = path.len();
+        for name in names.iter().filter(|name| *name != ".git") {
+            let Ok(facts) = folder.facts(name) else { continue };
+            path.truncate(length);
+            path.extend_from_slice(name.as_bytes());
+            match FileType::from_raw_mode(facts.st_mode) {
+                FileType::RegularFile | FileType::Symlink => {
+                    self.left = self.left.checked_sub(1).ok_or(Stopped::TooMany)?;
+                    self.file(folder, name, path, &facts, inherited);
+                }
+                FileType::Directory if depth < DEEPEST => {
+                    let hidden = inherited.hidden || is_ignored(&inherited.ignored, path, true);
+                    path.push(b'/');
+                    if hidden && !self.included.may_be_in(path) && !self.knows_below(path) {
+                        continue;
+                    }
+                    let Ok(inner) = folder.below(Path::new(name)) else {
+                        self.unreadable.push(path.clone());
+                        continue;
+                    };
+                    let outer = std::mem::replace(&mut inherited.hidden, hidden);
+                    self.folder(&inner, path, inherited, depth + 1)?;
+                    inherited.hidden = outer;
+                }
+                _ => {}
+            }
+        }
+        path.truncate(length);
+        inherited.ignored.pop();
+        inherited.converted.pop();
+        Ok(())
+    }
+
+    /// Whether files count in an ignored folder since git knows them.
+    fn knows_below(&self, folder: &[u8]) -> bool {
+        let mut below = self.old.range(folder.to_vec().into_boxed_slice()..);
+        below.next().is_some_and(|(path, _)| path.starts_with(folder))
+            || self.tracked.is_some_and(|tracked| tracked.knows_below(folder))
+    }
+
+    fn file(&mut self, folder: &Folder, name: &OsStr, path: &[u8], facts: &Stat, inherited: &Inherited) {
+        let old = self.old.get(path);
+        let stamp = Stamp::of(facts);
+        // One whose content is not kept anyway is not read once more.
+        let stays = |old: &&Entry| !old.is_fresh || matches!(old.content, Content::Hashed(..));
+        if let Some(old) = old.filter(|old| old.stamp == stamp).filter(stays) {
+            self.new.insert(path.into(), old.clone());
+            return;
+        }
+        let counts = self.included.has(path)
+            || old.is_some_and(|old| !old.content.is_ignored())
+            || self.tracked.is_some_and(|tracked| tracked.knows(path));
+        let ignored = !counts && (inherited.hidden || is_ignored(&inherited.ignored, path, false));
+        let entry = if ignored {
+            if inherited.hidden {
+                return;
+            }
+            Entry { stamp, content: Content::Unread(Why::Ignored), is_fresh: false }
+        } else {
+            let packed = self.tracked.filter(|_| !is_ignored(&inherited.converted, path, false));
+            match packed.and_then(|tracked| tracked.packed(path, facts)) {
+                Some(object) => Entry { stamp, content: Content::Packed(object.into()), is_fresh: false },
+                None => self.read(folder, name, facts),
+            }
+        };
+        self.new.insert(path.into(), entry);
+    }
+
+    /// Reads a file, as far as its content is wanted.
+    fn read(&mut self, folder: &Folder, name: &OsStr, facts: &Stat) -> Entry {
+        let unread = |why| Entry { stamp: Stamp::of(facts), content: Content::Unread(why), is_fresh: false };
+        if FileType::from_raw_mode(facts.st_mode) == FileType::Symlink {
+            let Ok(target) = folder.link(name) else { return unread(Why::Unreadable) };
+            let content = self.keep(&target);
+            return Entry { stamp: Stamp::of(facts), content, is_fresh: is_fresh(facts) };
+        }
+        let size = u64::try_from(facts.st_size).unwrap_or(0);
+        let is_kept = size <= LARGEST && size <= self.room;
+        let why = if size > LARGEST { Why::Large } else { Why::NoRoom };
+        let is_hashed = self.hashes && self.hashed + size <= MOST_HASHED;
+        if !(is_kept || is_hashed) {
+            return unread(why);
+        }
+        let Ok((mut file, facts)) = folder.file(Path::new(name)) else { return unread(Why::Unreadable) };
+        let stamp = Stamp::of(&facts);
+        let content = if is_kept {
+            let mut bytes = Vec::new();
+            match (&mut file).take(LARGEST + 1).read_to_end(&mut bytes) {
+                Ok(_) if bytes.len() as u64 <= LARGEST => self.keep(&bytes),
+                Ok(_) => Content::Unread(Why::Large),
+                Err(_) => Content::Unread(Why::Unreadable),
+            }
+        } else {
+            self.hashed += size;
+            hash_of(&mut file)
+                .map_or(Content::Unread(Why::Unreadable), |(hash, _)| Content::Hashed(hash, why))
+        };
+        // One that is written while it is read is read again the next time.
+        let is_steady = rustix::fs::fstat(&file).is_ok_and(|after| Stamp::of(&after) == stamp);
+        Entry { stamp, content, is_fresh: is_fresh(&facts) || !is_steady }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Content {
+        let (name, size) = (hash(bytes), bytes.len() as u64);
+        if !self.spool.has_room(size) || size > self.room {
+            return Content::Hashed(name, Why::NoRoom);
+        }
+        match self.spool.put(name, bytes) {
+            Ok(()) => {
+                self.room -= size;
+                Content::Spooled(name)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the content of a file is not kept for an undo");
+                Content::Hashed(name, Why::NoRoom)
+            }
+        }
+    }
+}
+
+/// Whether a file may change once more without a trace.
+fn is_fresh(facts: &Stat) -> bool {
+    let seconds = u64::try_from(facts.st_ctime).unwrap_or(0);
+    let changed = Duration::new(seconds, u32::try_from(facts.st_ctime_nsec).unwrap_or(0));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    changed + TICK > now
+}
+
+fn text(folder: &Folder, path: &str) -> String {
+    let bytes = folder.bytes(path, LONGEST_LIST).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The patterns of a file of attributes whose contents git converts.
+fn converted(folder: &[u8], attributes: &str) -> Gitignore {
+    let converts = |attribute: &str| {
+        let name = attribute.split('=').next().unwrap_or_default();
+        CONVERTING.contains(&name)
+    };
+    // Macros may stand for anything.
+    let macros: HashSet<&str> = attributes
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("[attr]"))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let mut builder = GitignoreBuilder::new(Path::new("/").join(OsStr::from_bytes(folder)));
+    for line in attributes.lines().map(str::trim) {
+        let mut words = line.split_whitespace();
+        let Some(pattern) = words.next().filter(|pattern| !pattern.starts_with(['#', '['])) else { continue };
+        if words.any(|word| converts(word) || macros.contains(word)) {
+            // One that cannot be read is left out, as git does.
+            let _ = builder.add_line(None, pattern);
+        }
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+/// What differs between two looks: the path, and how it was.
+pub(super) fn differences(old: &Files, new: &Files) -> Vec<(Box<[u8]>, Option<Entry>)> {
+    let gone = old.iter().filter(|(path, _)| !new.contains_key(*path));
+    let mut differing: BTreeMap<Box<[u8]>, Option<Entry>> =
+        gone.map(|(path, entry)| (path.clone(), Some(entry.clone()))).collect();
+    for (path, now) in new {
+        match old.get(path) {
+            Some(was) if was.is_like(now) => {}
+            was => drop(differing.insert(path.clone(), was.cloned())),
+        }
+    }
+    differing.into_iter().collect()
+}
