@@ -309,12 +309,12 @@ fn first_request(place: &Place, agent: &str, model: &str) -> Vec<u8> {
 /// The most bytes that a first request may have in a workspace without rules and skills, by family of the model. Families
 /// differ by their system prompts and by what their dialects put around tools.
 const MOST_BYTES: [(&str, usize); Family::ALL.len()] = [
-    ("anthropic", 16_000),
-    ("gpt", 17_000),
-    ("codex", 16_000),
-    ("gemini", 16_000),
-    ("qwen", 16_000),
-    ("default", 16_000),
+    ("anthropic", 17_000),
+    ("gpt", 18_000),
+    ("codex", 17_000),
+    ("gemini", 17_000),
+    ("qwen", 17_000),
+    ("default", 17_000),
 ];
 
 #[test]

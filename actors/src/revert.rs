@@ -3,6 +3,7 @@
 //! The plan is pure (`playhouse_changes`). Here are the log that it is made from and the files that it is carried out on: through
 //! the same door and locks as edits. See `docs/design/changes.md`.
 
+mod by_model;
 mod history;
 mod write;
 
@@ -26,6 +27,7 @@ use crate::journal::{Images, sha_of};
 use crate::judge::Judge;
 use write::Wrote;
 
+pub(crate) use by_model::OwnChanges;
 pub(crate) use history::{History, Wanted};
 
 /// The permission by which writes of a revert are judged.
@@ -68,11 +70,11 @@ struct Planned {
 }
 
 impl Reverter {
-    /// Does it. Nothing else of the session runs meanwhile. `begin` writes down what is about to be written.
+    /// Finds and plans. No edit writes until that is dropped.
     ///
     /// # Errors
-    /// The log cannot be read or written, or a path is named that was not changed.
-    pub(crate) async fn run(self, begin: Begin) -> Result<Reverted, CommandError> {
+    /// The log cannot be read, or a path is named that was not changed.
+    async fn prepare(self) -> Result<Planned, CommandError> {
         let pool = self.shared.pool.clone();
         let (reverter, history) = pool
             .run(move || {
@@ -93,7 +95,16 @@ impl Reverter {
         let paths: Vec<PathBuf> =
             paths.filter_map(|file| path_of(reverter.workspace.root(), &file.path)).collect();
         let guard = reverter.shared.locks.lock(&paths).await;
-        let planned = pool.run(move || reverter.plan(history, guard)).await;
+        Ok(pool.run(move || reverter.plan(history, guard)).await)
+    }
+
+    /// Does it. Nothing else of the session runs meanwhile. `begin` writes down what is about to be written.
+    ///
+    /// # Errors
+    /// The log cannot be read or written, or a path is named that was not changed.
+    pub(crate) async fn run(self, begin: Begin) -> Result<Reverted, CommandError> {
+        let pool = self.shared.pool.clone();
+        let planned = self.prepare().await?;
         if planned.reverter.dry_run || planned.changes.is_empty() {
             return Ok(planned.record(Vec::new()));
         }

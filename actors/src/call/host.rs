@@ -1,5 +1,6 @@
 //! What a session does for its running calls.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,14 +12,18 @@ use playhouse_protocol::message::{ToolSwitches, turns_off};
 use playhouse_protocol::output::SUBMIT_OUTPUT;
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::Effect;
-use playhouse_protocol::{CallAnswer, Delegate, HandedOver, Mandate, SessionId};
-use playhouse_tools::{CallObserver, Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd};
+use playhouse_protocol::{CallAnswer, Delegate, HandedOver, Mandate, RevertReport, SessionId};
+use playhouse_tools::undo::{OwnChange, UndoPlan};
+use playhouse_tools::{
+    CallContext, CallObserver, Host, Prepared, Registry, Showing, Tool, ToolError, Work, WorkEnd,
+};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::judge::Judge;
 use crate::mailbox::SessionMessage;
+use crate::revert::OwnChanges;
 use crate::rules::ShownRules;
 use crate::tasks::Giver;
 
@@ -63,6 +68,8 @@ pub(crate) struct SessionHost {
     pub(crate) todos: TodoList,
     pub(crate) rules: ShownRules,
     pub(crate) session: ActorRef<SessionMessage>,
+    /// The session's changes of files, for a call that takes them back.
+    pub(crate) own: Option<OwnChanges>,
     /// What sees the call, in this order.
     pub(crate) observers: Vec<Box<dyn CallObserver>>,
 }
@@ -96,6 +103,10 @@ impl SessionHost {
         (!allowed).then(|| {
             format!("the agent {agent} may not use the tool {tool}: go on with the tools that you were given")
         })
+    }
+
+    fn own_or_none(&self) -> Result<&OwnChanges, ToolError> {
+        self.own.as_ref().ok_or_else(|| ToolError::Failed("nothing can be taken back here".to_owned()))
     }
 
     /// What those may do who handed the turn's work over.
@@ -217,6 +228,23 @@ impl Host for SessionHost {
 
     fn place(&self) -> Option<(SessionId, PartId)> {
         Some((self.session_id, self.call))
+    }
+
+    fn own_changes(&self) -> BoxFuture<'_, Result<Vec<OwnChange>, ToolError>> {
+        async move { self.own_or_none()?.list().await }.boxed()
+    }
+
+    fn plan_undo(&self, calls: Vec<PartId>) -> BoxFuture<'_, Result<UndoPlan, ToolError>> {
+        async move { self.own_or_none()?.plan(calls).await }.boxed()
+    }
+
+    fn undo<'a>(
+        &'a self,
+        calls: Vec<PartId>,
+        paths: Vec<PathBuf>,
+        context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<RevertReport, ToolError>> {
+        async move { Ok(self.own_or_none()?.undo(calls, paths, context).await?.report) }.boxed()
     }
 
     fn offer(&self, wait: Duration) -> BoxFuture<'_, Option<CallAnswer>> {

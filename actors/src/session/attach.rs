@@ -81,6 +81,7 @@ impl SessionState {
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
+            own: None,
             observers: Vec::new(),
         });
         let context = self.context(&place, &host, Arc::new(Silent));

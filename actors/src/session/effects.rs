@@ -28,6 +28,7 @@ use crate::conversation::{Conversation, Offered, Settled};
 use crate::directory::ProfileRequest;
 use crate::journal::Journal;
 use crate::mailbox::{REMOVED, SessionMessage};
+use crate::revert::OwnChanges;
 use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
 use crate::step::{StepActor, StepMessage, StepWork};
 use crate::tasks::Giver;
@@ -322,6 +323,13 @@ impl SessionState {
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
+            own: Some(OwnChanges {
+                shared: Arc::clone(&self.shared),
+                tenant: Arc::clone(&self.tenant),
+                session: self.id,
+                workspace: Arc::clone(&place.workspace),
+                judge: Arc::clone(&self.judge),
+            }),
             observers: vec![Box::new(journal), Box::new(tracker)],
         });
         let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };

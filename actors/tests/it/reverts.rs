@@ -256,3 +256,91 @@ async fn work_that_was_handed_over_is_taken_back_with_what_handed_it_over() {
     let report = session.revert(RevertRequest::default()).await.unwrap();
     assert_eq!((files(&report), path.exists()), (vec!["below"], false));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_commands_do_to_files_is_taken_back_and_done_again() {
+    let script = "rm gone; mv a moved; mkdir -p deep/er; echo x > deep/er/f; ln -s moved link; rm f; mkdir f; echo in > f/inner; chmod 755 mode";
+    let model = Model::new().step(call("bash", json!({"command": script}))).step(text("done"));
+    let files_before = [("a", "one\n"), ("gone", "bee\n"), ("f", "a file\n"), ("mode", "m\n")];
+    let house = House::with(&files_before, model).await;
+    house.session.run(Prompt::text("go")).await.unwrap();
+    let root = house.stage.folder.path().join("workspace");
+    let report = house.undo().await;
+    assert!(report.conflicts.is_empty() && report.not_covered.is_empty(), "{report:#?}");
+    for (name, content) in files_before {
+        assert_eq!(house.text(name).as_deref(), Some(content), "{name}");
+    }
+    let mut names: Vec<_> =
+        fs_err::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "f", "gone", "mode"], "no folder and no link is left");
+    house.redo().await;
+    assert_eq!((house.text("moved"), house.text("deep/er/f")), (Some("one\n".into()), Some("x\n".into())));
+    assert_eq!((house.text("f/inner"), house.text("gone")), (Some("in\n".into()), None));
+    assert_eq!(fs_err::read_link(root.join("link")).unwrap().to_str(), Some("moved"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_changes_in_the_background_is_told_when_it_ends() {
+    let background = "echo 1 > early; while [ ! -e stop ]; do sleep 0.02; done; echo 2 > late";
+    let model = Model::new()
+        .step(call("bash", json!({"command": background, "background": true})))
+        .step(call("bash", json!({"command": "while [ ! -e early ]; do sleep 0.02; done; echo 3 > between"})))
+        .step(text("it runs"));
+    let house = House::with(&[], model).await;
+    let mut events = house.session.events(None).await.unwrap();
+    house.session.run(Prompt::text("go")).await.unwrap();
+    let busy = house.session.revert(RevertRequest::default()).await.unwrap_err();
+    assert!(matches!(&busy, CommandError::StillRunning(why) if why.contains("early")), "{busy}");
+    house.put("stop", "");
+    let told = |record: &Record| matches!(record, Record::WorkspaceChanged(changed) if changed.set.changes.iter().any(|file| file.path == "late"));
+    until(&mut events, told).await;
+    let report = house.undo().await;
+    assert!(report.not_covered.is_empty(), "{:#?}", report.not_covered);
+    for name in ["early", "between", "late"] {
+        assert_eq!(house.text(name), None, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_takes_its_own_changes_back_one_by_one() {
+    let model = Model::new()
+        .step(call("write", write("first", "1\n")))
+        .step(call("bash", json!({"command": "echo 2 > second"})))
+        .step(call("undo_to", json!({})))
+        .step(call("undo_last", json!({})))
+        .step(call("undo_last", json!({})))
+        .step(call("undo_last", json!({})))
+        .step(call("undo_to", json!({"to": "prt_nothing"})))
+        .step(text("done"));
+    let house = House::with(&[("theirs", "a person's\n")], model).await;
+    house.session.run(Prompt::text("go")).await.unwrap();
+    let results: Vec<_> = house
+        .stage
+        .records(&house.session)
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::CallSettled { result, .. } => Some(result.output),
+            _ => None,
+        })
+        .collect();
+    let list: Vec<&str> = results[2].lines().collect();
+    assert!(
+        list.len() == 2 && list[0].ends_with(" bash second") && list[1].ends_with(" write first"),
+        "{list:?}"
+    );
+    assert_eq!(
+        (results[3].as_str(), results[4].as_str()),
+        ("removed second (+0 -1)", "removed first (+0 -1)")
+    );
+    assert!(results[5].contains("no change of yours"), "{}", results[5]);
+    assert!(results[6].contains("no change of yours has the id"), "{}", results[6]);
+    assert_eq!(
+        (house.text("first"), house.text("second"), house.text("theirs").is_some()),
+        (None, None, true)
+    );
+    // An undo of the whole turn takes these back as well.
+    let report = house.undo().await;
+    assert!(report.conflicts.is_empty() && files(&report).is_empty(), "{report:?}");
+}

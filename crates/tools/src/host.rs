@@ -1,5 +1,6 @@
 //! What the engine does for a call: other tools, the session's own state, and the people behind it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use futures::future::BoxFuture;
 use playhouse_policy::{Action, EXTERNAL_DIRECTORY, Policy, Rule, Verdict, loop_want, wants};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::TurnOutcome;
-use playhouse_protocol::{CallAnswer, PartId, SessionId};
+use playhouse_protocol::{CallAnswer, PartId, RevertReport, SessionId};
 
-use crate::{CallObserver, Prepared, Registry, Tool, ToolError};
+use crate::undo::{OwnChange, UndoPlan};
+use crate::{CallContext, CallObserver, Prepared, Registry, Tool, ToolError};
 
 /// What the engine does for one call. Whatever a call does through it is bound by the rules that bind the call itself.
 pub trait Host: Send + Sync {
@@ -47,6 +49,27 @@ pub trait Host: Send + Sync {
     /// is the work.
     fn hand_over(&self, _work: Work) -> BoxFuture<'_, Result<WorkEnd, ToolError>> {
         async { Err(nobody()) }.boxed()
+    }
+
+    /// The calls of the session that changed files and were not taken back, newest first.
+    fn own_changes(&self) -> BoxFuture<'_, Result<Vec<OwnChange>, ToolError>> {
+        async { Err(no_changes()) }.boxed()
+    }
+
+    /// What taking back the changes of these calls would write.
+    fn plan_undo(&self, _calls: Vec<PartId>) -> BoxFuture<'_, Result<UndoPlan, ToolError>> {
+        async { Err(no_changes()) }.boxed()
+    }
+
+    /// Takes back the changes of these calls, if that writes no other paths than these. What is written is noted in the write
+    /// log of the call.
+    fn undo<'a>(
+        &'a self,
+        _calls: Vec<PartId>,
+        _paths: Vec<PathBuf>,
+        _context: &'a CallContext,
+    ) -> BoxFuture<'a, Result<RevertReport, ToolError>> {
+        async { Err(no_changes()) }.boxed()
     }
 
     /// What sees its calls, in this order, where they may change the workspace.
@@ -132,6 +155,11 @@ pub struct WorkEnd {
 /// Outside of a session there is nobody to hand work over to.
 fn nobody() -> ToolError {
     ToolError::Failed("there are no other agents here: do it yourself".to_owned())
+}
+
+/// Outside of a session nobody knows what calls changed.
+fn no_changes() -> ToolError {
+    ToolError::Failed("changes are known within a session only".to_owned())
 }
 
 /// What `policy` says of a call of `tool` that was prepared; `looping` when the call closes a loop of calls.

@@ -109,6 +109,7 @@ pub mod todo;
 pub mod tool;
 pub mod truncate;
 mod typed;
+pub mod undo;
 pub mod web;
 pub mod write;
 

@@ -22,6 +22,7 @@ use crate::read::Read;
 use crate::skill::Skill;
 use crate::task::Task;
 use crate::todo::{TodoRead, TodoWrite};
+use crate::undo::{UndoLast, UndoTo};
 use crate::web::{CodeSearch, Door, WebFetch, WebSearch};
 use crate::write::Write;
 use crate::{NativeOptions, Tool, ToolError, Typed};
@@ -84,6 +85,8 @@ impl Registry {
             Arc::new(Typed::new(Process)),
             Arc::new(Typed::new(Skill::new(skills))),
             Arc::new(Typed::new(Task)),
+            Arc::new(Typed::new(UndoLast)),
+            Arc::new(Typed::new(UndoTo)),
         ];
         Self { tools }
     }
