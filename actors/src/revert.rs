@@ -4,6 +4,7 @@
 //! the same door and locks as edits. See `docs/design/changes.md`.
 
 mod by_model;
+mod diff;
 mod history;
 mod write;
 
@@ -28,6 +29,7 @@ use crate::judge::Judge;
 use write::Wrote;
 
 pub(crate) use by_model::OwnChanges;
+pub(crate) use diff::diff;
 pub(crate) use history::{History, Wanted};
 
 /// The permission by which writes of a revert are judged.

@@ -10,8 +10,8 @@ use playhouse_protocol::consent::Grant;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::upkeep::SalvagedSession;
-use playhouse_protocol::{CommandError, Damage, Entry, Seq, SessionId, SessionSummary, Timestamp};
-use playhouse_session::Session;
+use playhouse_protocol::{CommandError, Damage, Entry, MessageId, Seq, SessionId, SessionSummary, Timestamp};
+use playhouse_session::{FileChange, Session};
 use playhouse_store::{ListQuery, Page, Store, StoreError, reason_of_missing};
 use playhouse_tools::{Agreed, Registry, ToolScope, ToolSource};
 use playhouse_workspace::tree::TreeLimits;
@@ -31,6 +31,7 @@ use crate::limits::Resume;
 use crate::mailbox::{Stopped, SupervisorMessage, ask};
 use crate::measure::Count;
 use crate::metering::{MeteringMessage, UsageReport};
+use crate::revert::diff;
 use crate::shared::mcp::{McpServers, McpStatus};
 /// How long steps, calls and writes to the log may take to be over after their sessions are.
 const CHILDREN_WAIT: Duration = Duration::from_secs(2);
@@ -282,6 +283,20 @@ impl Engine {
             Ok(read) => Ok((read.entries, read.damage)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The files that differ on the whole from what they were before the calls of a folded session, as far as those are not
+    /// taken back; with `turn`, only those of that prompt.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub async fn diff(
+        &self,
+        session: Session,
+        turn: Option<MessageId>,
+    ) -> Result<Vec<FileChange>, CommandError> {
+        let shared = Arc::clone(&self.shared);
+        self.shared.pool.run(move || diff(&shared, &session, turn)).await
     }
 
     /// Removes a session with all sessions below it: what runs in them is aborted first. One that is parked is removed as it is.

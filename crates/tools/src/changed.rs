@@ -238,14 +238,19 @@ fn lock(content: &Mutex<Content>) -> std::sync::MutexGuard<'_, Content> {
 
 /// Lines that were added and removed between two contents; none of either for binary ones and for very large ones.
 pub fn lines(before: Option<&[u8]>, after: Option<&[u8]>) -> (u64, u64) {
+    patch("", Some(before.unwrap_or_default()), after).map_or((0, 0), |(_, added, removed)| (added, removed))
+}
+
+/// A unified diff of two contents, and how many lines were added and removed; `None` for binary ones and for very large ones.
+pub fn patch(path: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> Option<(String, u64, u64)> {
     let is_text = |bytes: &&[u8]| {
         bytes.len() <= LARGEST_COMPARED && document::classify(bytes) != document::Content::Binary
     };
     if !before.iter().chain(&after).all(is_text) {
-        return (0, 0);
+        return None;
     }
-    let diff = diff::unified("", Some(before.unwrap_or_default()), after.unwrap_or_default());
-    (diff.additions as u64, diff.deletions as u64)
+    let diff = diff::unified(path, before, after.unwrap_or_default());
+    Some((diff.text, diff.additions as u64, diff.deletions as u64))
 }
 
 /// How a change set names a path: from `root` on where it lies there. A backslash is written `\\`, a byte that is no UTF-8

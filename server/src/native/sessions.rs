@@ -19,7 +19,7 @@ use playhouse_protocol::{
     Command, Damage, MessageId, ModelRef, NewSession, PermissionRule, Seq, SessionId, SessionSummary,
     Timestamp, WallsAllowed,
 };
-use playhouse_session::{Changes, FileChange, Session};
+use playhouse_session::FileChange;
 use playhouse_store::{Cursor, Kin, ListQuery};
 use schemars::JsonSchema;
 #[cfg(test)]
@@ -468,14 +468,6 @@ pub(crate) struct Diff {
     damage: Option<Damage>,
 }
 
-/// The most bytes of patches of a diff.
-const MOST_PATCHES: usize = 4 * 1024 * 1024;
-
-/// The files that the calls of a session changed; with `turn`, only those that were changed for that prompt.
-pub(crate) fn changed(session: &Session, turn: Option<MessageId>) -> Vec<FileChange> {
-    Changes::of(session, turn, MOST_PATCHES).files(&session.summary.workspace)
-}
-
 /// `GET /v1/sessions/{session}/diff`
 pub(crate) async fn diff(
     State(app): State<App>,
@@ -488,7 +480,7 @@ pub(crate) async fn diff(
     if let Some(prompt) = search.prompt.filter(|prompt| !session.knows_prompt(*prompt)) {
         return Err(Problem::invalid(format!("there is no prompt {prompt} in this session")));
     }
-    let files = blocking(move || changed(&session, search.prompt)).await?;
+    let files = app.engine().diff(session, search.prompt).await?;
     Ok(Json(Diff { files, damage }))
 }
 

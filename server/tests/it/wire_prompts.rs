@@ -42,7 +42,7 @@ async fn a_command_by_hand_is_a_message_of_the_user_and_a_call() {
         (&json!("assistant"), &json!(message))
     );
     assert_eq!((&answer["info"]["cost"], &answer["info"]["tokens"]["input"]), (&json!(0.0), &json!(0)));
-    assert_eq!(kinds(&answer), ["step-start", "tool", "step-finish"]);
+    assert_eq!(kinds(&answer), ["step-start", "tool", "step-finish", "patch"]);
     let call = &answer["parts"][1];
     assert_eq!((&call["tool"], &call["state"]["status"]), (&json!("bash"), &json!("completed")));
     assert_eq!(call["state"]["input"], json!({"command": "echo hi | tee made"}));

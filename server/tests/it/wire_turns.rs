@@ -102,12 +102,12 @@ async fn a_call_is_told_from_its_beginning_to_its_end() {
     let done = told.iter().rfind(|event| event["properties"]["part"]["tool"] == "bash").unwrap();
     let output = &done["properties"]["part"]["state"]["metadata"]["output"];
     assert!(output.as_str().unwrap().contains("line 3"), "{done}");
-    let diff = wire.get(&format!("/session/{session}/diff")).await;
-    assert_eq!(diff[0]["file"], "new.txt");
-    assert_eq!((&diff[0]["additions"], &diff[0]["status"]), (&json!(1), &json!("added")));
+    assert_eq!(wire.get(&format!("/session/{session}/diff")).await, json!([]));
     let prompt = told.iter().find(|event| event["properties"]["info"]["role"] == "user").unwrap();
     let turn = prompt["properties"]["info"]["id"].as_str().unwrap();
-    assert_eq!(wire.get(&format!("/session/{session}/diff?messageID={turn}")).await, diff);
+    let diff = wire.get(&format!("/session/{session}/diff?messageID={turn}")).await;
+    assert_eq!(diff[0]["file"], "new.txt");
+    assert_eq!((&diff[0]["additions"], &diff[0]["status"]), (&json!(1), &json!("added")));
     // The end of the turn tells it, too: of the session, and of its prompt.
     let session_diff = told.iter().find(|event| event["type"] == "session.diff").unwrap();
     assert_eq!(session_diff["properties"]["diff"], diff);

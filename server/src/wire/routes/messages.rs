@@ -16,7 +16,6 @@ use serde::Deserialize;
 
 use crate::discreet;
 use crate::native::messages::missing;
-use crate::native::sessions::{blocking, changed};
 use crate::wire::asked::{Asked, session};
 use crate::wire::failure::{Failure, Named};
 use crate::wire::inline;
@@ -227,7 +226,7 @@ struct DiffSearch {
     message: Option<String>,
 }
 
-/// `GET /session/{sessionID}/diff`: what the session's calls say that they changed.
+/// `GET /session/{sessionID}/diff`: what was changed for a prompt; nothing without one.
 pub(crate) async fn diff(
     asked: Asked,
     Path(id): Path<String>,
@@ -238,6 +237,10 @@ pub(crate) async fn diff(
     let turn = message.as_deref().map(MessageId::parse).transpose()?;
     asked.app.summary(&asked.principal, id).await?;
     let (session, damage) = folded(&asked, id).await?;
-    let files = blocking(move || changed(&session, turn)).await?;
+    let files = match turn {
+        Some(turn) => asked.app.engine().diff(session, Some(turn)).await?,
+        // As the original answers.
+        None => Vec::new(),
+    };
     Ok((told(damage.as_ref()), Json(files.into_iter().map(FileDiff::from).collect())))
 }
