@@ -87,6 +87,7 @@ impl Engine {
             seen: Seen::default(),
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),
+            repricing: tokio::sync::Mutex::default(),
             children: Children::default(),
             appends: Children::default(),
             pace: Pace::new(playhouse_llm::carriers()),

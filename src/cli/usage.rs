@@ -1,5 +1,6 @@
 //! `playhouse usage`: what was used and what it cost.
 
+mod reprice;
 mod rows;
 
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ struct SumArguments {
 enum UsageCommand {
     /// Print rows of the ledger, one for each request to a model that used tokens, or may have
     Rows(rows::RowArguments),
+    /// Correct what rows cost: add the difference to the prices that hold now
+    Reprice(reprice::RepriceArguments),
     /// Write rows to a file, one a line as JSON, and remove them from the ledger. Sums stay
     Archive {
         /// What ended before this day (UTC): YYYY-MM-DD
@@ -89,6 +92,7 @@ pub(super) async fn usage(common: &Common, arguments: UsageArguments) -> Command
             archive(held.reach(), &folder, before, output).await
         }
         Some(UsageCommand::Rows(arguments)) => rows::rows(&held.client(), arguments).await,
+        Some(UsageCommand::Reprice(arguments)) => reprice::reprice(&held.client(), arguments).await,
         None => sums(held.reach(), arguments.sums).await,
     };
     held.close().await;

@@ -203,7 +203,7 @@ fn joined(begin: &[u8], batch: &[&Item], end: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 
 #[cfg(test)]
 mod tests {

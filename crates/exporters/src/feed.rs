@@ -107,7 +107,8 @@ impl Feed for LedgerFeed {
         let mut there = 0;
         loop {
             let page = self.ledger.archivable(&query)?;
-            there += page.kept;
+            // Sums count the attempts of rows, of which corrections have none.
+            there += page.kept.saturating_sub(page.kept_corrections);
             match page.next {
                 Some(next) => query.after = next,
                 None => break,

@@ -2,7 +2,8 @@
 //!
 //! It is a projection: a row is written in the same batch as the records that it is made from, so that no row is lost or
 //! doubled, and it costs no flush of its own. What a session's log says is in it once; a fork's rows are those of its own
-//! records. Rows are never changed, and stay when their session is deleted.
+//! records. Rows are never changed, and stay when their session is deleted. Corrections are rows that no record makes: they
+//! stand in the feed only, which is never made again.
 //!
 //! | key | value |
 //! |---|---|
@@ -42,10 +43,10 @@ mod golden_tests;
 #[cfg(test)]
 mod tests;
 
-use playhouse_protocol::Timestamp;
 use playhouse_protocol::ledger::{
     ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
 };
+use playhouse_protocol::{LedgerRow, Timestamp};
 
 use crate::StoreError;
 
@@ -95,6 +96,12 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     fn usage(&self, query: &UsageQuery) -> Result<UsagePage, StoreError>;
+
+    /// Adds corrections: rows that are the difference to other rows of this ledger. Durable on return.
+    ///
+    /// # Errors
+    /// The store failed. They may have become durable all the same, all of them or none.
+    fn correct(&self, corrections: Vec<LedgerRow>) -> Result<(), StoreError>;
 
     /// A page of what may be written away. Whoever has made it durable elsewhere calls [`Ledger::archive`] then.
     ///

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use playhouse_protocol::record::Forked;
 use playhouse_protocol::summary::SessionState;
-use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, LedgerRow, Metric, Record, Seq, SessionId, SessionSummary, Timestamp};
 
 use crate::draft::Draft;
 use crate::frame::{self, Spilled};
@@ -231,6 +231,20 @@ impl<'a> Round<'a> {
         self.settled = self.settled.or(settled);
         self.stage(staged);
         Ok(rows)
+    }
+
+    /// Stages corrections of rows.
+    pub(crate) fn correct(&mut self, corrections: &[LedgerRow]) -> Result<(), StoreError> {
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        let mut growth = Growth::after(self.growth.end);
+        let mut staging = Staging::new(&mut draft, &mut growth);
+        for row in corrections {
+            staging.row(&row.view())?;
+        }
+        let staged = draft.changes;
+        self.growth.add(growth);
+        self.stage(staged);
+        Ok(())
     }
 
     /// Writes what was staged, durably.

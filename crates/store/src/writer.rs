@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use playhouse_protocol::{Seq, SessionId, Timestamp};
+use playhouse_protocol::{LedgerRow, Seq, SessionId, Timestamp};
 
 use crate::compact::{Compactor, ReclaimDone};
 use crate::health::{self, Health};
@@ -38,6 +38,8 @@ pub(crate) enum Request {
     Delete(SessionId, Done),
     CompareAndSet(CompareAndSet, SetDone),
     Archive(Archive, ArchiveDone),
+    /// See [`crate::Ledger::correct`].
+    Correct(Vec<LedgerRow>, CorrectDone),
     /// Answered when all is done, from another thread.
     Reclaim(ReclaimDone),
 }
@@ -49,6 +51,8 @@ pub(crate) struct Archive {
 }
 
 pub(crate) type ArchiveDone = Box<dyn FnOnce(Result<u64, StoreError>) + Send>;
+
+pub(crate) type CorrectDone = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// See [`crate::Shelf::compare_and_set`].
 pub(crate) struct CompareAndSet {
@@ -64,6 +68,7 @@ enum Answer {
     Log(Done, Result<Seq, StoreError>),
     Shelf(SetDone, Result<bool, StoreError>),
     Ledger(ArchiveDone, Result<u64, StoreError>),
+    Correction(CorrectDone, Result<(), StoreError>),
     /// Only ever refused: what is done is told by whoever does it.
     Reclaim(ReclaimDone, StoreError),
 }
@@ -164,6 +169,7 @@ fn refuse(request: Request, error: StoreError) {
         }
         Request::CompareAndSet(_, done) => Answer::Shelf(done, Err(error)),
         Request::Archive(_, done) => Answer::Ledger(done, Err(error)),
+        Request::Correct(_, done) => Answer::Correction(done, Err(error)),
     });
 }
 
@@ -172,6 +178,7 @@ fn answer(answer: Answer) {
         Answer::Log(done, result) => done(result),
         Answer::Shelf(done, result) => done(result),
         Answer::Ledger(done, result) => done(result),
+        Answer::Correction(done, result) => done(result),
         Answer::Reclaim(done, error) => done(Err(error)),
     }));
     if let Err(panic) = told {
@@ -353,6 +360,9 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
         Request::Archive(Archive { before, numbers }, done) => {
             Answer::Ledger(done, guarded(|| round.archive(before, &numbers)))
         }
+        Request::Correct(corrections, done) => {
+            Answer::Correction(done, guarded(|| round.correct(&corrections)))
+        }
     }
 }
 
@@ -376,6 +386,7 @@ fn error_of(answer: &Answer) -> Option<&StoreError> {
         Answer::Log(_, result) => result.as_ref().err(),
         Answer::Shelf(_, result) => result.as_ref().err(),
         Answer::Ledger(_, result) => result.as_ref().err(),
+        Answer::Correction(_, result) => result.as_ref().err(),
         Answer::Reclaim(_, error) => Some(error),
     }
 }
@@ -396,6 +407,7 @@ fn fail(answer: Answer, is_broken: bool, refusal: &dyn Fn() -> StoreError) -> An
         Answer::Log(done, result) => Answer::Log(done, Err(of(result, is_broken, refusal))),
         Answer::Shelf(done, result) => Answer::Shelf(done, Err(of(result, is_broken, refusal))),
         Answer::Ledger(done, result) => Answer::Ledger(done, Err(of(result, is_broken, refusal))),
+        Answer::Correction(done, result) => Answer::Correction(done, Err(of(result, is_broken, refusal))),
         refused @ Answer::Reclaim(..) => refused,
     }
 }

@@ -1,5 +1,6 @@
 //! What was used, and what it cost: sums by groups, and what a turn used.
 
+pub(crate) mod reprice;
 pub(crate) mod rows;
 
 use axum::Json;

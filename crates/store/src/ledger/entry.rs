@@ -106,6 +106,15 @@ pub(super) fn is_row(entry: &[u8]) -> bool {
     matches!(entry.first(), Some(&(ROW | ROW_AS_JSON)))
 }
 
+/// Whether it is a row that corrects another.
+pub(super) fn is_correction(entry: &[u8]) -> bool {
+    if entry.first() != Some(&ROW) {
+        return false;
+    }
+    let bits = entry.get(PACKED_AT + 1..).and_then(|packed| Unpacker::new(packed).number());
+    bits.is_some_and(|bits| bits & CORRECTS != 0)
+}
+
 fn turn_end(entry: &[u8]) -> Option<TurnEnd> {
     let (_, content) = entry.split_first().filter(|(tag, _)| **tag == TURN_END)?;
     serde_json::from_slice(content).ok()
@@ -156,8 +165,12 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
 /// Whether a row has more than [`LONG_WRITES`] leaves out.
 fn has_long_writes(row: &RowView<'_>) -> bool {
     let (tokens, prices) = (&row.tokens, &row.prices);
+    let is_charged = |costs: &CostByClass| {
+        [costs.cache_write_30m, costs.cache_write_12h].iter().any(|cost| *cost != Some(Cost::ZERO))
+    };
     tokens.cache_write_30m > 0
         || tokens.cache_write_12h > 0
+        || row.costs.is_some_and(is_charged)
         || prices.cache_write_30m.is_some()
         || prices.cache_write_12h.is_some()
 }

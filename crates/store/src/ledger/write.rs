@@ -78,7 +78,7 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
     }
 
     /// Adds a row.
-    pub(super) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
+    pub(crate) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
         let key = self.next();
         let entry = entry::of_row(&key, row)?;
         self.draft.put(key, entry);

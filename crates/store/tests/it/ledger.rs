@@ -1,8 +1,12 @@
-//! The ledger: what every backend promises of it. `histories` holds that it is what the logs say after any history,
+//! The ledger: what every backend promises of it. `corrections` holds that corrections are kept,
+//! `histories` that it is what the logs say after any history,
 //! `versions` that nothing is lost of what an older engine wrote.
 
+mod corrections;
 mod histories;
 mod versions;
+
+use self::corrections::a_correction_is_money_of_the_day_on_which_it_was_made;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +31,7 @@ conformance!(
     what_was_archived_stays_in_the_sums,
     sums_are_paged,
     numbers_that_a_server_made_up_harm_nothing,
+    a_correction_is_money_of_the_day_on_which_it_was_made,
 );
 
 /// Noon of the first day that rows are of.
