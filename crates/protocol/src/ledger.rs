@@ -342,6 +342,10 @@ pub struct LedgerRow {
     /// correction was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<RowId>,
+    /// Whether it came after sinks were told that the ledger is closed up to a later time than that of the row
+    /// ([`LedgerClosed`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
 }
 
 impl LedgerRow {
@@ -393,6 +397,27 @@ pub enum FeedItem {
     Row(Box<LedgerRow>),
     /// A turn is over, and its rows stand before this entry.
     TurnEnded(TurnEnd),
+    /// No earlier row is to be expected.
+    Closed(LedgerClosed),
+}
+
+impl FeedItem {
+    /// The time that it is of.
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Row(row) => row.ended,
+            Self::TurnEnded(end) => end.at,
+            Self::Closed(closed) => closed.until,
+        }
+    }
+}
+
+/// The ledger is closed up to a time: all rows that ended before it stand before this entry of the feed. One that comes
+/// all the same says that it is [late](LedgerRow::late). Later entries of this kind have later times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LedgerClosed {
+    /// The time before which it is closed.
+    pub until: Timestamp,
 }
 
 /// The end of a turn.

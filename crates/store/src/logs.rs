@@ -217,6 +217,10 @@ impl Ledger for TableStore {
         ledger::usage(&self.source, query)
     }
 
+    fn close(&self, until: Timestamp) -> Result<(), StoreError> {
+        self.wait_for("the ledger was closed", |done| Request::Close(until, done))
+    }
+
     fn correct(&self, corrections: Vec<LedgerRow>) -> Result<(), StoreError> {
         self.wait_for("the ledger was corrected", |done| Request::Correct(corrections, done))
     }

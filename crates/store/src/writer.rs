@@ -39,7 +39,9 @@ pub(crate) enum Request {
     CompareAndSet(CompareAndSet, SetDone),
     Archive(Archive, ArchiveDone),
     /// See [`crate::Ledger::correct`].
-    Correct(Vec<LedgerRow>, CorrectDone),
+    Correct(Vec<LedgerRow>, LedgerDone),
+    /// See [`crate::Ledger::close`].
+    Close(Timestamp, LedgerDone),
     /// Answered when all is done, from another thread.
     Reclaim(ReclaimDone),
 }
@@ -52,7 +54,7 @@ pub(crate) struct Archive {
 
 pub(crate) type ArchiveDone = Box<dyn FnOnce(Result<u64, StoreError>) + Send>;
 
-pub(crate) type CorrectDone = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+pub(crate) type LedgerDone = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// See [`crate::Shelf::compare_and_set`].
 pub(crate) struct CompareAndSet {
@@ -68,7 +70,7 @@ enum Answer {
     Log(Done, Result<Seq, StoreError>),
     Shelf(SetDone, Result<bool, StoreError>),
     Ledger(ArchiveDone, Result<u64, StoreError>),
-    Correction(CorrectDone, Result<(), StoreError>),
+    LedgerChange(LedgerDone, Result<(), StoreError>),
     /// Only ever refused: what is done is told by whoever does it.
     Reclaim(ReclaimDone, StoreError),
 }
@@ -169,7 +171,7 @@ fn refuse(request: Request, error: StoreError) {
         }
         Request::CompareAndSet(_, done) => Answer::Shelf(done, Err(error)),
         Request::Archive(_, done) => Answer::Ledger(done, Err(error)),
-        Request::Correct(_, done) => Answer::Correction(done, Err(error)),
+        Request::Correct(_, done) | Request::Close(_, done) => Answer::LedgerChange(done, Err(error)),
     });
 }
 
@@ -178,7 +180,7 @@ fn answer(answer: Answer) {
         Answer::Log(done, result) => done(result),
         Answer::Shelf(done, result) => done(result),
         Answer::Ledger(done, result) => done(result),
-        Answer::Correction(done, result) => done(result),
+        Answer::LedgerChange(done, result) => done(result),
         Answer::Reclaim(done, error) => done(Err(error)),
     }));
     if let Err(panic) = told {
@@ -361,7 +363,11 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
             Answer::Ledger(done, guarded(|| round.archive(before, &numbers)))
         }
         Request::Correct(corrections, done) => {
-            Answer::Correction(done, guarded(|| round.correct(&corrections)))
+            Answer::LedgerChange(done, guarded(|| round.correct(&corrections)))
+        }
+        Request::Close(until, done) => {
+            round.close(until);
+            Answer::LedgerChange(done, Ok(()))
         }
     }
 }
@@ -386,7 +392,7 @@ fn error_of(answer: &Answer) -> Option<&StoreError> {
         Answer::Log(_, result) => result.as_ref().err(),
         Answer::Shelf(_, result) => result.as_ref().err(),
         Answer::Ledger(_, result) => result.as_ref().err(),
-        Answer::Correction(_, result) => result.as_ref().err(),
+        Answer::LedgerChange(_, result) => result.as_ref().err(),
         Answer::Reclaim(_, error) => Some(error),
     }
 }
@@ -407,7 +413,7 @@ fn fail(answer: Answer, is_broken: bool, refusal: &dyn Fn() -> StoreError) -> An
         Answer::Log(done, result) => Answer::Log(done, Err(of(result, is_broken, refusal))),
         Answer::Shelf(done, result) => Answer::Shelf(done, Err(of(result, is_broken, refusal))),
         Answer::Ledger(done, result) => Answer::Ledger(done, Err(of(result, is_broken, refusal))),
-        Answer::Correction(done, result) => Answer::Correction(done, Err(of(result, is_broken, refusal))),
+        Answer::LedgerChange(done, result) => Answer::LedgerChange(done, Err(of(result, is_broken, refusal))),
         refused @ Answer::Reclaim(..) => refused,
     }
 }

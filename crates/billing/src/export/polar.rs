@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::time::rfc3339;
 use super::turn_time::turn_time;
-use super::{Entry, Item, Request, Shape, Verdict, joined, verdict};
+use super::{ClosedNotice, Entry, Item, Request, Shape, Verdict, joined, verdict};
 
 /// The longest text in metadata, in characters.
 const LONGEST_TEXT: usize = 500;
@@ -37,6 +37,11 @@ pub struct Polar {
 }
 
 impl Shape for Polar {
+    /// Its events are of customers.
+    fn takes_closings(&self) -> bool {
+        false
+    }
+
     fn path(&self) -> &'static str {
         "/v1/events/ingest"
     }
@@ -56,6 +61,7 @@ impl Shape for Polar {
                 );
                 event
             }
+            Entry::Closed(closed) => self.event(ClosedNotice::TYPE, &closed.id, "", rfc3339(closed.until)),
         };
         Value::Object(event).to_string().into_bytes()
     }
@@ -170,6 +176,9 @@ fn metadata(row: &LedgerRow) -> Map<String, Value> {
     for (name, label) in row.labels.iter().filter(|(_, label)| !label.is_empty()) {
         let name = format!("label_{name}").chars().take(LONGEST_NAME).collect();
         metadata.insert(name, Value::String(cut(label)));
+    }
+    if row.late {
+        metadata.insert("late".to_owned(), json!(true));
     }
     metadata.insert("quality".to_owned(), json!(row.quality));
     for (name, count) in [

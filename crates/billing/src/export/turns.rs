@@ -78,6 +78,7 @@ impl Turns {
                 Vec::new()
             }
             FeedItem::TurnEnded(end) => self.close(end, number),
+            FeedItem::Closed(_) => Vec::new(),
         }
     }
 

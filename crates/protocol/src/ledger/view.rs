@@ -79,6 +79,8 @@ pub struct RowView<'a> {
     pub ended: Timestamp,
     /// See [`LedgerRow::corrects`].
     pub corrects: Option<&'a RowId>,
+    /// See [`LedgerRow::late`].
+    pub late: bool,
 }
 
 impl<'a> RowView<'a> {
@@ -152,6 +154,7 @@ impl<'a> RowView<'a> {
             started: open.started.min(at),
             ended: at,
             corrects: None,
+            late: false,
         })
     }
 
@@ -195,6 +198,7 @@ impl<'a> RowView<'a> {
             started: self.started,
             ended: self.ended,
             corrects: self.corrects.cloned(),
+            late: self.late,
         }
     }
 
@@ -267,6 +271,7 @@ impl LedgerRow {
             started: self.started,
             ended: self.ended,
             corrects: self.corrects.as_ref(),
+            late: self.late,
         }
     }
 }
@@ -314,6 +319,7 @@ mod tests {
             started: Timestamp::from_millis(1),
             ended: Timestamp::from_millis(2),
             corrects: None,
+            late: true,
         };
         assert_eq!(row.view().to_row(), row);
         let computed = RowView { costs: None, ..row.view() };

@@ -4,7 +4,9 @@
 //! counts and prices, most often its session's root) is left out. As JSON, as it was once, it took three times the bytes and
 //! several times the work. Rows of both forms are read, and stand beside each other.
 
-use playhouse_protocol::ledger::{CostByClass, FeedItem, Purpose, RowId, RowView, Tier, TurnEnd};
+use playhouse_protocol::ledger::{
+    CostByClass, FeedItem, LedgerClosed, Purpose, RowId, RowView, Tier, TurnEnd,
+};
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens};
 use playhouse_protocol::{KeyRef, Labels, LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,9 @@ const TURN_END: u8 = 1;
 /// A row as JSON: nothing writes it any more.
 const ROW_AS_JSON: u8 = 2;
 const ROW: u8 = 3;
+/// The ledger was closed up to a time: that, and a checksum. An older engine takes it for an entry that it cannot read, and
+/// passes over it.
+const CLOSED: u8 = 4;
 
 const TIME_AT: usize = 1;
 const ROW_AT: usize = TIME_AT + size_of::<u64>();
@@ -26,7 +31,7 @@ const PACKED_AT: usize = ROW_AT + size_of::<u32>();
 
 /// What stands behind the checksum: the form of what follows.
 const FORM: u8 = 1;
-/// The form of rows that have an [`ATTRIBUTION`]. An engine that knows the first form only takes none of them.
+/// The form of rows that have an [`ATTRIBUTION`] or are [`LATE`]. An engine that knows the first form only takes none of them.
 const FORM_ATTRIBUTED: u8 = 2;
 
 /// More than most rows take.
@@ -48,7 +53,11 @@ const LONG_WRITES: u64 = 1 << 9;
 const RARE: u64 = 1 << 10;
 /// Labels and a key.
 const ATTRIBUTION: u64 = 1 << 11;
-const ALL_BITS: u64 = (1 << 12) - 1;
+/// The row is late.
+const LATE: u64 = 1 << 12;
+const ALL_BITS: u64 = (1 << 13) - 1;
+/// Those that rows of [`FORM_ATTRIBUTED`] only may have.
+const ATTRIBUTED_BITS: u64 = ATTRIBUTION | LATE;
 
 /// The part of a row that is packed as JSON.
 #[derive(Default, Serialize, Deserialize)]
@@ -115,6 +124,30 @@ pub(super) fn is_correction(entry: &[u8]) -> bool {
     bits.is_some_and(|bits| bits & CORRECTS != 0)
 }
 
+/// The entry that is to stand at `key` when the ledger is closed.
+pub(super) fn of_closed(key: &[u8], closed: LedgerClosed) -> Vec<u8> {
+    let mut entry = vec![CLOSED];
+    entry.extend_from_slice(&closed.until.as_millis().to_be_bytes());
+    let sum = packed::checksum(&[key, &entry]);
+    entry.extend_from_slice(&sum.to_be_bytes());
+    entry
+}
+
+/// Whether it says that the ledger was closed, readable or not.
+pub(super) fn is_closed(entry: &[u8]) -> bool {
+    entry.first() == Some(&CLOSED)
+}
+
+/// What an entry says that [`is_closed`].
+pub(super) fn closed(key: &[u8], entry: &[u8]) -> Result<LedgerClosed, StoreError> {
+    let read = || {
+        let (content, sum) = entry.split_at_checked(ROW_AT)?;
+        let is_whole = packed::checksum(&[key, content]).to_be_bytes() == *sum;
+        Some(LedgerClosed { until: time(entry)? }).filter(|_| is_whole)
+    };
+    read().ok_or_else(|| damaged("closing", key))
+}
+
 fn turn_end(entry: &[u8]) -> Option<TurnEnd> {
     let (_, content) = entry.split_first().filter(|(tag, _)| **tag == TURN_END)?;
     serde_json::from_slice(content).ok()
@@ -122,7 +155,7 @@ fn turn_end(entry: &[u8]) -> Option<TurnEnd> {
 
 /// The time that it is of.
 pub(super) fn time(entry: &[u8]) -> Option<Timestamp> {
-    if !is_row(entry) {
+    if !is_row(entry) && !is_closed(entry) {
         return turn_end(entry).map(|end| end.at);
     }
     let number = entry.get(TIME_AT..)?.first_chunk()?;
@@ -141,6 +174,9 @@ pub(super) fn row(key: &[u8], entry: &[u8]) -> Result<LedgerRow, StoreError> {
 
 /// What the entry at `key` holds.
 pub(super) fn item(key: &[u8], entry: &[u8]) -> Result<FeedItem, StoreError> {
+    if is_closed(entry) {
+        return closed(key, entry).map(FeedItem::Closed);
+    }
     match turn_end(entry) {
         Some(end) => Ok(FeedItem::TurnEnded(end)),
         None => row(key, entry).map(|row| FeedItem::Row(Box::new(row))),
@@ -180,7 +216,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     let rare = Rare::of(row);
     let mut packer = Packer::new(entry);
     let is_attributed = !row.labels.is_empty() || row.key.is_some();
-    packer.byte(if is_attributed { FORM_ATTRIBUTED } else { FORM });
+    packer.byte(if is_attributed || row.late { FORM_ATTRIBUTED } else { FORM });
     packer.number(
         bit(ID, row.id.is_some())
             | bit(COSTS, row.costs.is_some())
@@ -193,7 +229,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(CORRECTS, row.corrects.is_some())
             | bit(LONG_WRITES, has_long_writes(row))
             | bit(RARE, rare.is_some())
-            | bit(ATTRIBUTION, is_attributed),
+            | bit(ATTRIBUTION, is_attributed)
+            | bit(LATE, row.late),
     );
     packer.byte(place(&PURPOSES, &row.purpose));
     packer.byte(place(&QUALITIES, &row.quality));
@@ -261,7 +298,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
     let ended = time(entry)?;
     let mut unpacker = Unpacker::new(entry.get(PACKED_AT..)?);
     let bits_of_form = match unpacker.byte()? {
-        FORM => ALL_BITS & !ATTRIBUTION,
+        FORM => ALL_BITS & !ATTRIBUTED_BITS,
         FORM_ATTRIBUTED => ALL_BITS,
         _ => return None,
     };
@@ -357,6 +394,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         started,
         ended,
         corrects,
+        late: has(LATE),
     })
 }
 

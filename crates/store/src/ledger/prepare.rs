@@ -97,6 +97,11 @@ pub(crate) fn archived(table: &dyn Table) -> Result<Timestamp, StoreError> {
     Ok(Timestamp::from_millis(number_at(table, keys::ARCHIVED_MARK)?))
 }
 
+/// The time up to which the ledger is closed.
+pub(crate) fn closed(table: &dyn Table) -> Result<Timestamp, StoreError> {
+    Ok(Timestamp::from_millis(number_at(table, keys::CLOSED_MARK)?))
+}
+
 fn last_number(table: &dyn Table) -> Result<u64, StoreError> {
     let last = table.last_key(keys::FEED, &end_of(keys::FEED))?;
     let last = last.and_then(|key| keys::number_of_feed(&key)).unwrap_or(0);
@@ -155,7 +160,7 @@ fn fold_session(
 ) -> Result<u64, StoreError> {
     let round = Batch::new();
     let mut draft = Draft::new(&*source.table, &round);
-    let mut growth = Growth::after(last);
+    let mut growth = Growth::after(last, closed(&*source.table)?);
     let mut staging = Staging::new(&mut draft, &mut growth);
     let (mut turns, mut seen) = (HashSet::<MessageId>::new(), HashSet::new());
     let mut failed = None;

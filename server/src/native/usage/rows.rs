@@ -202,6 +202,9 @@ pub(crate) struct LedgerRowView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     corrects: Option<RowId>,
+    /// Whether it came after sinks were told that the ledger is closed up to a later time than `ended`. Absent where not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    late: bool,
 }
 
 fn purpose_schema(_: &mut schemars::SchemaGenerator) -> Schema {
@@ -274,6 +277,7 @@ impl LedgerRowView {
             started: row.started,
             ended: row.ended,
             corrects: row.corrects,
+            late: row.late,
         }
     }
 }

@@ -19,7 +19,7 @@ fn by_number(store: &Store) -> BTreeMap<u64, LedgerRow> {
     let entries = store.ledger.feed(0, 1_000).unwrap().into_iter();
     let row = |(number, item)| match item {
         FeedItem::Row(row) => Some((number, *row)),
-        FeedItem::TurnEnded(_) => None,
+        FeedItem::TurnEnded(_) | FeedItem::Closed(_) => None,
     };
     entries.filter_map(row).collect()
 }
