@@ -48,6 +48,7 @@ impl Engine {
             user_home,
             mut limits,
             tenant_metrics,
+            label_metrics,
             budgets,
             resume,
         } = options;
@@ -57,7 +58,7 @@ impl Engine {
         sources.extend(mcp.clone().map(|servers| Arc::new(servers) as Arc<dyn ToolSource>));
         let tool_pool = Pool::new(limits.threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
-        let measures = Measures::new(tenant_metrics);
+        let measures = Measures::new(tenant_metrics, label_metrics);
         let census = Arc::clone(&measures.census);
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
         let shared = Arc::new(EngineContext {
