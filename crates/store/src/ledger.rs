@@ -15,6 +15,7 @@
 //! | `m/ledger` | the layout, and the generation that kept it |
 //! | `m/ledger/settled` | the number up to which all rows are in lists and sums |
 //! | `m/ledger/feed` | the last number of the feed, as far as entries were archived |
+//! | `m/ledger/form` | the newest form that its rows may have: an engine that knows only older ones refuses the store |
 //! | `m/ledger/closed` | the time up to which the ledger is closed |
 //! | `m/ledger/archived` | the time before which rows were archived |
 //!
@@ -130,6 +131,10 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     fn archived_before(&self) -> Result<Option<Timestamp>, StoreError>;
+}
+
+fn newer(key: &[u8]) -> StoreError {
+    StoreError::Newer { what: format!("entry {} of the ledger", key.escape_ascii()) }
 }
 
 fn damaged(what: &str, key: &[u8]) -> StoreError {

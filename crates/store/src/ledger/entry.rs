@@ -12,7 +12,7 @@ use playhouse_protocol::{KeyRef, Labels, LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::packed::{self, Packer, Unpacker};
-use super::{VERSION, damaged};
+use super::{VERSION, damaged, newer};
 use crate::{StoreError, value};
 
 /// What an entry begins with. 0 was the key of a row elsewhere, see `migrate`.
@@ -33,6 +33,9 @@ const PACKED_AT: usize = ROW_AT + size_of::<u32>();
 const FORM: u8 = 1;
 /// The form of rows that have an [`ATTRIBUTION`] or are [`LATE`]. An engine that knows the first form only takes none of them.
 const FORM_ATTRIBUTED: u8 = 2;
+
+/// The newest form of a row that this engine reads.
+pub(super) const NEWEST_FORM: u64 = FORM_ATTRIBUTED as u64;
 
 /// More than most rows take.
 const USUAL: usize = 512;
@@ -169,7 +172,18 @@ pub(super) fn row(key: &[u8], entry: &[u8]) -> Result<LedgerRow, StoreError> {
         Some(&ROW_AS_JSON) => entry.get(ROW_AT..).and_then(|stored| value::decode(VERSION, key, stored)),
         _ => None,
     };
-    found.ok_or_else(|| damaged("row", key))
+    found.ok_or_else(|| if is_newer(key, entry) { newer(key) } else { damaged("row", key) })
+}
+
+/// Whether it is a row as it was written, in a form or with parts that this engine does not know.
+fn is_newer(key: &[u8], entry: &[u8]) -> bool {
+    let sum = entry.get(ROW_AT..PACKED_AT);
+    if entry.first() != Some(&ROW) || sum != Some(&checksum(key, entry).to_be_bytes()) {
+        return false;
+    }
+    let mut unpacker = Unpacker::new(entry.get(PACKED_AT..).unwrap_or_default());
+    let (form, bits) = (unpacker.byte(), unpacker.number());
+    form.is_some_and(|form| u64::from(form) > NEWEST_FORM) || bits.is_some_and(|bits| bits & !ALL_BITS != 0)
 }
 
 /// What the entry at `key` holds.

@@ -154,12 +154,26 @@ fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
     assert_eq!(form(&late()), FORM_ATTRIBUTED);
     let with_key = LedgerRow { labels: Labels::new(), ..attributed() };
     assert_eq!((form(&with_key), read(&stored(&with_key.view()))), (FORM_ATTRIBUTED, Some(with_key)));
-    // What an engine of today cannot read is damage to it, too, and not a row without something.
+    // What an engine of today cannot read is refused, and not taken for a row without something.
     let mut newer = stored(&attributed().view());
     newer[PACKED_AT] = FORM_ATTRIBUTED + 1;
     let sum = checksum(&keys::feed(KEY), &newer).to_be_bytes();
     newer[ROW_AT..PACKED_AT].copy_from_slice(&sum);
     assert_eq!(read(&newer), None);
+    let refused = |entry: &[u8]| row(&keys::feed(KEY), entry).unwrap_err();
+    assert!(matches!(refused(&newer), StoreError::Newer { .. }), "{}", refused(&newer));
+    // A part that is not known, of a form that is; and a byte that changed.
+    let sealed = |mut entry: Vec<u8>| {
+        let sum = checksum(&keys::feed(KEY), &entry).to_be_bytes();
+        entry[ROW_AT..PACKED_AT].copy_from_slice(&sum);
+        entry
+    };
+    let mut bits = stored(&late().view());
+    bits[PACKED_AT + 2] |= 1 << 6;
+    assert!(matches!(refused(&sealed(bits.clone())), StoreError::Newer { .. }));
+    assert!(matches!(refused(&bits), StoreError::Damaged { .. }));
+    newer[PACKED_AT] += 1;
+    assert!(matches!(refused(&newer), StoreError::Damaged { .. }));
 }
 
 #[test]
