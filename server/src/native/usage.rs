@@ -2,6 +2,7 @@
 
 pub(crate) mod reprice;
 pub(crate) mod rows;
+mod sealed;
 
 use axum::Json;
 use axum::extract::State;

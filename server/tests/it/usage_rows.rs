@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use playhouse_server::{Listen, Server};
 use serde_json::{Value, json};
 
@@ -108,6 +110,16 @@ async fn a_key_with_roots_reads_rows_of_sessions_below_them_only() {
     for limit in [1, 10] {
         let rows = all(&bounded, "", limit).await;
         assert_eq!(sessions(&rows), [own["id"].to_string()].into(), "{rows:?}");
+    }
+    // Where its page ends says nothing, and is read by this key only.
+    let next = |page: Value| page["next"].as_str().unwrap_or_default().to_owned();
+    let sealed = next(bounded.get("/v1/usage/rows?limit=1").await.with(200));
+    let plain = next(whole.get("/v1/usage/rows?limit=1").await.with(200));
+    let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+    let names_a_row = |bytes: &[u8]| bytes.windows(4).any(|part| part == b"row_");
+    assert!(names_a_row(&decode(&plain)) && !names_a_row(&decode(&sealed)));
+    for (client, after) in [(&bounded, &plain), (&whole, &sealed)] {
+        client.get(&format!("/v1/usage/rows?after={after}")).await.refused(400, "invalid");
     }
 }
 
