@@ -307,6 +307,13 @@ fn labels_of_usage_are_told_where_the_operator_wants_it() {
         assert_eq!(scrape.sum("playhouse_attempt_cost_dollars_count", &label), 1.0, "{customer}");
     }
     assert!(!scrape.text.contains("label_project"), "{}", scrape.text);
+    // Rows have all of them.
+    let (status, page) = serving.ask("GET", "/v1/usage/rows", &[], "");
+    assert_eq!(status, 200, "{page}");
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let labels: Vec<&Value> = page["rows"].as_array().unwrap().iter().map(|row| &row["labels"]).collect();
+    let red = |customer: &str| json!({"customer": customer, "project": "red"});
+    assert_eq!(labels, [&red("c-42"), &red("7"), &json!({"project": "red"})]);
     let told = scrape.samples.iter().filter(|(_, labels, _)| labels.contains_key("label_customer"));
     assert!(
         told.into_iter()
