@@ -5,6 +5,7 @@
 //! those of the server's handler.
 
 use playhouse_mcp_server::{Api, ApiError, Events};
+use playhouse_protocol::ledger::{RepriceReport, RepriceRequest};
 use playhouse_protocol::{PartId, RevertReport, RevertRequest, Seq, SessionId, UnrevertRequest};
 use playhouse_server::{
     ArtifactView, Artifacts, DirectClient, ListSearch, McpLogin, McpLoginEnd, McpLoginWish, McpPlace,
@@ -52,6 +53,11 @@ impl Client {
     /// `GET /v1/usage/rows`, as JSON.
     pub(crate) async fn usage_rows(&self, search: &RowSearch) -> Result<Value, OperatorError> {
         self.get("/v1/usage/rows", search).await
+    }
+
+    /// `POST /v1/usage/reprice`
+    pub(crate) async fn reprice(&self, request: &RepriceRequest) -> Result<RepriceReport, OperatorError> {
+        self.post("/v1/usage/reprice", request).await
     }
 
     /// `POST /v1/sessions/{session}/revert`

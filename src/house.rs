@@ -340,7 +340,7 @@ impl HouseBuilder {
             Resume::Auto if !resumes => Resume::OnDemand,
             resume => resume,
         };
-        let tenant_metrics = settings.metrics.by_tenant;
+        let (tenant_metrics, label_metrics) = (settings.metrics.by_tenant, settings.metrics.labels.clone());
         let budgets = settings.budgets.budgets();
         let (configured, read) = (settings.sinks.clone(), Arc::clone(&variables));
         let captures = std::mem::take(&mut settings.captures);
@@ -369,6 +369,7 @@ impl HouseBuilder {
         options.snapshots = snapshots;
         options.resume = resume;
         options.tenant_metrics = tenant_metrics;
+        options.label_metrics = label_metrics;
         options.budgets = budgets;
         if let Some(attempts) = attempts {
             options.limits.retry.attempts = attempts;

@@ -8,7 +8,7 @@
 mod load;
 mod unpriced;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -64,6 +64,8 @@ struct Tenant {
     stirs: HashMap<Account, Stir>,
     /// Held by whoever reads what was spent before.
     loading: HashMap<Account, Arc<tokio::sync::Mutex<()>>>,
+    /// Accounts that have to be read again, since rows of them were corrected.
+    stale: HashSet<Account>,
 }
 
 /// Rows on their way to the ledger.
@@ -148,10 +150,24 @@ impl Purses {
         &self.budgets
     }
 
+    /// Rows of a session of the tree below `root` were corrected: what was spent of their accounts is read again before the
+    /// next reservation.
+    pub(crate) fn corrected(&self, tenant: &str, root: SessionId) {
+        let mut tenants = self.lock();
+        let Some(tenant) = tenants.get_mut(tenant) else { return };
+        for account in [Account::Tenant, Account::Session(root)] {
+            // Whoever reads just now reads again.
+            tenant.stirs.entry(account).or_default().arrived += 1;
+            if tenant.book.knows(account) {
+                tenant.stale.insert(account);
+            }
+        }
+    }
+
     /// What a tenant spent within the period that runs, where it is followed.
     pub(crate) fn spent(&self, tenant: &str) -> Option<Spent> {
         let mut tenants = self.lock();
-        let tenant = tenants.get_mut(tenant)?;
+        let tenant = tenants.get_mut(tenant).filter(|tenant| !tenant.stale.contains(&Account::Tenant))?;
         let decided = tenant.book.roll(Day::of(now()));
         tenant.tell(decided);
         tenant.book.spent(Account::Tenant)
@@ -191,6 +207,7 @@ impl Tenant {
             told: HashMap::new(),
             stirs: HashMap::new(),
             loading: HashMap::new(),
+            stale: HashSet::new(),
         }
     }
 
@@ -206,6 +223,11 @@ impl Tenant {
         self.open.remove(&attempt);
         let decided = self.book.settle(attempt, accounts, used, day);
         self.tell(decided);
+    }
+
+    /// Whether it is followed what this account uses, corrections included.
+    fn knows(&self, account: Account) -> bool {
+        self.book.knows(account) && !self.stale.contains(&account)
     }
 
     fn tell(&mut self, decided: Vec<Decision>) {
@@ -360,6 +382,7 @@ impl Drop for Purse {
                 tenant.book.forget(account);
                 tenant.stirs.remove(&account);
                 tenant.loading.remove(&account);
+                tenant.stale.remove(&account);
             }
         }
         if tenant.live.is_empty() && tenant.book.is_quiet() {

@@ -83,6 +83,8 @@ pub(crate) struct EngineContext {
     pub(crate) metering: ActorRef<MeteringMessage>,
     /// Spent and reserved amounts of budgets.
     pub(crate) purses: Arc<Purses>,
+    /// Held by whoever prices rows of the ledger anew.
+    pub(crate) repricing: tokio::sync::Mutex<()>,
     /// Step and call actors at work.
     pub(crate) children: Children,
     /// Records of sessions that are on their way into the store.

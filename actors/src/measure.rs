@@ -7,15 +7,17 @@
 
 mod census;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 use playhouse_protocol::message::CallOutcome;
-use playhouse_protocol::metric::{EVICTION_REASONS, Metric, OTHER, QUALITIES, STORAGE_KINDS, TENANT};
+use playhouse_protocol::metric::{
+    EVICTION_REASONS, Metric, OTHER, QUALITIES, STORAGE_KINDS, TENANT, label_name,
+};
 use playhouse_protocol::usage::{Cost, Quality, Tokens};
-use playhouse_protocol::{ErrorCode, ModelRef};
+use playhouse_protocol::{ErrorCode, Labels, ModelRef};
 use playhouse_tools::storage::StorageUse;
 use rust_decimal::prelude::ToPrimitive as _;
 
@@ -25,13 +27,58 @@ pub(crate) use self::census::{Census, Count, Doing, Standing};
 /// without end by naming models.
 const MOST_MODELS: usize = 256;
 
+/// The most sets of values of labels of usage that have series of their own. Later ones are [`OTHER`]: the words are the
+/// tenants' own.
+const MOST_LABEL_VALUES: usize = 100;
+
 /// What the actors of one engine measure with.
 #[derive(Debug, Default)]
 pub(crate) struct Measures {
     pub(crate) census: Arc<Census>,
     /// Whether what is spent is told by tenant, too.
     by_tenant: bool,
+    by_label: LabelSeries,
     models: Mutex<HashMap<ModelRef, ModelLabels>>,
+}
+
+/// The labels of usage that metrics of tokens and cost have as well.
+#[derive(Debug, Default)]
+struct LabelSeries {
+    /// Their names, and what they are called in metrics.
+    names: Vec<(String, Arc<str>)>,
+    /// The values that have series of their own, together.
+    known: Mutex<HashSet<Vec<Arc<str>>>>,
+}
+
+impl LabelSeries {
+    fn new(names: Vec<String>) -> Self {
+        let names = names.into_iter().map(|name| {
+            let called = label_name(&name).into();
+            (name, called)
+        });
+        Self { names: names.collect(), known: Mutex::default() }
+    }
+
+    /// What a session with these labels adds to series. A label that it has not is empty.
+    fn of(&self, labels: &Labels) -> Vec<Label> {
+        if self.names.is_empty() {
+            return Vec::new();
+        }
+        let value = |name: &String| labels.get(name).map_or("", |label| &label[..]).into();
+        let mut values: Vec<Arc<str>> = self.names.iter().map(|(name, _)| value(name)).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(&values) {
+            if known.len() < MOST_LABEL_VALUES {
+                known.insert(values.clone());
+            } else {
+                values.fill(OTHER.into());
+            }
+        }
+        drop(known);
+        let label =
+            |((_, called), value): (&(String, Arc<str>), Arc<str>)| Label::new(Arc::clone(called), value);
+        self.names.iter().zip(values).map(label).collect()
+    }
 }
 
 /// Provider and model, as labels have them.
@@ -76,6 +123,7 @@ pub(crate) fn gen_ai_provider(provider: &Arc<str>) -> metrics::SharedString {
 
 /// What an attempt used, and how well that is known.
 pub(crate) struct Used {
+    pub(crate) model: ModelRef,
     pub(crate) tokens: Tokens,
     /// Absent where a price is not known.
     pub(crate) cost: Option<Cost>,
@@ -114,8 +162,8 @@ impl RequestEnd {
 }
 
 impl Measures {
-    pub(crate) fn new(by_tenant: bool) -> Self {
-        Self { by_tenant, ..Self::default() }
+    pub(crate) fn new(by_tenant: bool, labels: Vec<String>) -> Self {
+        Self { by_tenant, by_label: LabelSeries::new(labels), ..Self::default() }
     }
 
     /// The labels of a model. Only models that the directory knows are asked here: no request leaves for another.
@@ -195,9 +243,10 @@ impl Measures {
         }
     }
 
-    /// What an attempt used.
-    pub(crate) fn usage(&self, model: &ModelRef, tenant: &Arc<str>, used: &Used) {
-        let Used { tokens, cost, quality, assumed } = used;
+    /// What an attempt of a session with these labels used, or a call inside of its answer.
+    pub(crate) fn usage(&self, tenant: &Arc<str>, labels: &Labels, used: &Used) {
+        let Used { model, tokens, cost, quality, assumed } = used;
+        let by_label = self.by_label.of(labels);
         let model = self.model(model);
         let quality = match quality {
             Quality::Reported => "reported",
@@ -224,10 +273,12 @@ impl Measures {
         ] {
             let mut labels = model.labels();
             labels.push(Label::from_static_parts("class", class));
+            labels.extend_from_slice(&by_label);
             counter!(Metric::Tokens.name(), self.of_tenant(labels, tenant)).increment(count);
         }
         if let Some(dollars) = cost.and_then(|cost| cost.0.to_f64()) {
-            histogram!(Metric::AttemptCost.name(), self.of_tenant(model.labels(), tenant)).record(dollars);
+            let labels = [model.labels(), by_label].concat();
+            histogram!(Metric::AttemptCost.name(), self.of_tenant(labels, tenant)).record(dollars);
         }
         for (metric, count) in [
             (Metric::GenAiInput, tokens.all_input()),
@@ -326,6 +377,24 @@ mod tests {
     }
 
     #[test]
+    fn values_of_labels_beyond_the_bound_share_a_series() {
+        let series = LabelSeries::new(vec!["customer".to_owned(), "cost-centre".to_owned()]);
+        let of = |customer: &str| {
+            let labels = series.of(&[("customer".to_owned(), customer.to_owned())].into());
+            labels.iter().map(|label| format!("{}={}", label.key(), label.value())).collect::<Vec<_>>()
+        };
+        for number in 0..MOST_LABEL_VALUES {
+            assert_eq!(
+                of(&number.to_string()),
+                [format!("label_customer={number}"), "label_cost_centre=".to_owned()]
+            );
+        }
+        assert_eq!(of("more"), ["label_customer=other", "label_cost_centre=other"]);
+        assert_eq!(of("7"), ["label_customer=7", "label_cost_centre="]);
+        assert!(LabelSeries::default().of(&[("customer".to_owned(), "1".to_owned())].into()).is_empty());
+    }
+
+    #[test]
     fn reasons_of_a_suspended_store_are_named_as_it_names_them() {
         let names = playhouse_store::SuspensionReason::ALL.map(playhouse_store::SuspensionReason::name);
         assert_eq!(names, SUSPENSION_REASONS);
@@ -334,8 +403,8 @@ mod tests {
     #[test]
     fn the_tenant_is_a_label_only_where_it_is_wanted() {
         let tenant: Arc<str> = "acme".into();
-        assert!(Measures::new(false).of_tenant(Vec::new(), &tenant).is_empty());
-        let labels = Measures::new(true).of_tenant(Vec::new(), &tenant);
+        assert!(Measures::new(false, Vec::new()).of_tenant(Vec::new(), &tenant).is_empty());
+        let labels = Measures::new(true, Vec::new()).of_tenant(Vec::new(), &tenant);
         assert_eq!((labels[0].key(), labels[0].value()), (TENANT, "acme"));
     }
 

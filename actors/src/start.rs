@@ -51,6 +51,7 @@ impl Engine {
             snapshots,
             mut limits,
             tenant_metrics,
+            label_metrics,
             budgets,
             resume,
         } = options;
@@ -60,7 +61,7 @@ impl Engine {
         sources.extend(mcp.clone().map(|servers| Arc::new(servers) as Arc<dyn ToolSource>));
         let tool_pool = Pool::new(limits.threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
-        let measures = Measures::new(tenant_metrics);
+        let measures = Measures::new(tenant_metrics, label_metrics);
         let census = Arc::clone(&measures.census);
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
         let trees = Trees::new(snapshots, homes.clone(), user_home.clone().map(PathBuf::from));
@@ -92,6 +93,7 @@ impl Engine {
             seen: Seen::default(),
             parked: ParkedSessions::default(),
             purses: Purses::new(budgets),
+            repricing: tokio::sync::Mutex::default(),
             children: Children::default(),
             appends: Children::default(),
             pace: Pace::new(playhouse_llm::carriers()),

@@ -69,6 +69,24 @@ impl Principal {
     }
 }
 
+/// The operator, who asks on the socket that only the operator's account can open. Others are refused, before their body is
+/// read.
+pub(crate) struct Operator;
+
+impl<S: Send + Sync> FromRequestParts<S> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Principal::from_request_parts(parts, state).await?.is_operator {
+            true => Ok(Self),
+            false => {
+                let detail = "this is for the operator of the server: ask on the Unix socket, without a key";
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+        }
+    }
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for Principal {
     type Rejection = Problem;
 

@@ -1,7 +1,9 @@
 //! `playhouse usage`: what was used and what it cost.
 
+mod reprice;
 mod rows;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -54,6 +56,8 @@ struct SumArguments {
 enum UsageCommand {
     /// Print rows of the ledger, one for each request to a model that used tokens, or may have
     Rows(rows::RowArguments),
+    /// Correct what rows cost: add the difference to the prices that hold now
+    Reprice(reprice::RepriceArguments),
     /// Write rows to a file, one a line as JSON, and remove them from the ledger. Sums stay
     Archive {
         /// What ended before this day (UTC): YYYY-MM-DD
@@ -89,6 +93,7 @@ pub(super) async fn usage(common: &Common, arguments: UsageArguments) -> Command
             archive(held.reach(), &folder, before, output).await
         }
         Some(UsageCommand::Rows(arguments)) => rows::rows(&held.client(), arguments).await,
+        Some(UsageCommand::Reprice(arguments)) => reprice::reprice(&held.client(), arguments).await,
         None => sums(held.reach(), arguments.sums).await,
     };
     held.close().await;
@@ -235,12 +240,21 @@ fn csv(groups: &[Grouping], lines: &[UsageLine]) -> String {
     text
 }
 
+/// A cell of a line. What tenants wrote does nothing in a terminal or a spreadsheet: control characters are written as JSON
+/// has them, and what would be taken for a formula begins with an apostrophe.
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
+    let mut text = String::with_capacity(cell.len());
+    if cell.starts_with(['=', '+', '-', '@']) && cell.parse::<rust_decimal::Decimal>().is_err() {
+        text.push('\'');
     }
+    for c in cell.chars() {
+        match c {
+            '\n' => text.push(c),
+            c if c.is_control() => drop(write!(text, "\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
 #[cfg(test)]
@@ -266,6 +280,23 @@ mod tests {
             })
         };
         vec![line("build", 0), line("a \"b\", c", 1)]
+    }
+
+    #[test]
+    fn what_tenants_wrote_does_nothing_in_a_terminal_or_a_spreadsheet() {
+        for (cell, written) in [
+            ("c-42", "c-42"),
+            ("=1+1", "'=1+1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("-2+3", "'-2+3"),
+            ("-0.00210", "-0.00210"),
+            ("a\u{1b}[31mred", "a\\u001b[31mred"),
+            ("\t=1", "\\u0009=1"),
+            ("a\r\nb", "\"a\\u000d\nb\""),
+            ("=\"x\",1", "\"'=\"\"x\"\",1\""),
+        ] {
+            assert_eq!(quoted(cell), written, "{cell:?}");
+        }
     }
 
     #[test]

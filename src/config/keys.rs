@@ -221,6 +221,8 @@ keys! {
         "The environment variable with the token by which `/metrics` is read over the network: `authorization: Bearer TOKEN`.";
     MetricsTenants = "metrics.tenants", Boolean, "`false`", false,
         "Whether metrics of turns, tokens and cost have the tenant as a label.";
+    MetricsLabels = "metrics.labels", List, "none", false,
+        "Which of `billing.labels` the metrics of tokens and cost have as labels, as `label_NAME`: `[\"customer\"]`. The first 100 sets of values have series of their own; later ones are `other`.";
     BillingLight = "billing.light", List, "none", false,
         "Models whose use counts as `light` in the ledger, as patterns of `PROVIDER/MODEL`: `[\"*/claude-haiku-*\", \"openai/*-mini\"]`. All others are `pro`. Mind that `*mini*` matches `gemini`.";
     BillingLabels = "billing.labels", List, "none", false,

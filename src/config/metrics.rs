@@ -1,9 +1,13 @@
 //! What is configured of metrics.
 
+use std::collections::BTreeMap;
+
+use playhouse_protocol::metric::label_name;
 use playhouse_protocol::nearest::did_you_mean;
 use playhouse_server::{MetricsAccess, MetricsToken};
 
-use super::document::Value;
+use super::document::{Document, Value};
+use super::error::ConfigError;
 use super::keys::KeyName;
 use super::provider::variable_name;
 use super::settings::{Settings, Variables};
@@ -17,6 +21,8 @@ pub struct MetricsSettings {
     pub token_env: Option<String>,
     /// Whether they tell what is spent by tenant.
     pub by_tenant: bool,
+    /// The labels of usage by which they tell what is spent.
+    pub labels: Vec<String>,
 }
 
 impl MetricsSettings {
@@ -39,8 +45,35 @@ pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Resul
     match (key, value) {
         (KeyName::MetricsAccess, Value::Text(text)) => metrics.access = access(text)?,
         (KeyName::MetricsToken, Value::Text(text)) => metrics.token_env = Some(variable_name(text)?),
+        (KeyName::MetricsLabels, Value::List(list)) => metrics.labels.clone_from(list),
         (KeyName::MetricsTenants, Value::Boolean(by_tenant)) => metrics.by_tenant = *by_tenant,
         _ => return Err("does not belong here".to_owned()),
+    }
+    Ok(())
+}
+
+/// Whether the labels of metrics are labels of usage that metrics can tell apart.
+///
+/// # Errors
+/// One is not, with the line of the key.
+pub(super) fn check(document: &Document, settings: &Settings) -> Result<(), ConfigError> {
+    let known = &settings.billing.labels;
+    let mut called = BTreeMap::new();
+    for name in &settings.metrics.labels {
+        let wrong = if !known.contains(name) {
+            let meant = did_you_mean(name, known.iter().map(String::as_str));
+            format!("holds \"{}\", which is not in `billing.labels`{meant}", name.escape_debug())
+        } else if let Some(other) = called.insert(label_name(name), name) {
+            format!(
+                "holds \"{other}\" and \"{name}\", which are both `{}` in metrics: leave one out",
+                label_name(name)
+            )
+        } else {
+            continue;
+        };
+        let line = document.settings.iter().find(|setting| setting.key.name == KeyName::MetricsLabels);
+        let line = line.map_or(0, |setting| setting.line);
+        return Err(ConfigError::line(&document.file, line, format!("`metrics.labels` {wrong}")));
     }
     Ok(())
 }
@@ -73,6 +106,7 @@ mod tests {
             access: MetricsAccess::Open,
             token_env: Some("SCRAPE".into()),
             by_tenant: true,
+            labels: Vec::new(),
         };
         assert_eq!(metrics, expected);
         let error = load("metrics.access = \"opne\"").unwrap_err();
@@ -80,6 +114,27 @@ mod tests {
             error.contains("`metrics.access`: is \"opne\"") && error.contains("did you mean \"open\"?"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn labels_of_metrics_are_among_those_of_billing_and_told_apart() {
+        let of = |labels: &str| {
+            load(&format!(
+                "[billing]\nlabels = [\"customer\", \"a-b\", \"a_b\"]\n[metrics]\nlabels = {labels}"
+            ))
+        };
+        assert_eq!(of(r#"["a-b", "customer"]"#).unwrap().metrics.labels, ["a-b", "customer"]);
+        for (labels, said) in [
+            (
+                r#"["custmer"]"#,
+                "holds \"custmer\", which is not in `billing.labels`; did you mean \"customer\"?",
+            ),
+            (r#"["a-b", "a_b"]"#, "holds \"a-b\" and \"a_b\", which are both `label_a_b` in metrics"),
+            (r#"["customer", "customer"]"#, "are both `label_customer`"),
+        ] {
+            let error = of(labels).unwrap_err();
+            assert!(error.contains(":4: `metrics.labels`") && error.contains(said), "{error}");
+        }
     }
 
     #[test]

@@ -130,6 +130,7 @@ impl Reader<'_> {
         self.settings.permission_names.retain(|permission| !is_captures(&permission.name));
         self.settings.web.check().map_err(|message| ConfigError::file(&self.document.file, message))?;
         budgets::check(self.document, &self.settings.budgets)?;
+        metrics::check(self.document, self.settings)?;
         for (name, draft) in servers {
             let line = draft.line;
             let server = draft.finish(&name).map_err(|message| self.error(line, message))?;

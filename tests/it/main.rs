@@ -41,6 +41,7 @@ mod prompt;
 mod providers;
 mod questions;
 mod reconcile;
+mod reprice;
 mod resume;
 mod rules;
 mod run;

@@ -280,6 +280,48 @@ fn the_tenant_is_told_where_the_operator_wants_it() {
     assert_eq!(told, by_tenant.map(|facts| facts.name).collect());
 }
 
+#[test]
+fn labels_of_usage_are_told_where_the_operator_wants_it() {
+    let stage = Stage::new(Model::new().step(text("One.")).step(text("Two.")).step(text("Three.")));
+    stage.configure("[billing]\nlabels = [\"customer\", \"project\"]\n[metrics]\nlabels = [\"customer\"]");
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    for (done, customer) in (1_u8..).zip([json!("c-42"), json!(7), json!(null)]) {
+        let metadata = json!({"customer": customer, "project": "red"});
+        let body =
+            json!({"workspace": stage.workspace, "model": "local/m", "metadata": metadata}).to_string();
+        let (status, session) = serving.ask("POST", "/v1/sessions", &[], &body);
+        assert_eq!(status, 201, "{session}");
+        let session: Value = serde_json::from_str(&session).unwrap();
+        let path = format!("/v1/sessions/{}/prompts", session["id"].as_str().unwrap());
+        assert_eq!(serving.ask("POST", &path, &[], r#"{"text": "go"}"#).0, 202);
+        until("the turn is over", || {
+            let ended = scrape(&serving).sum("playhouse_turns_total", &[("outcome", "completed")]);
+            (ended - f64::from(done)).abs() < 0.5
+        });
+    }
+    let scrape = scrape(&serving);
+    promtool_has_nothing_to_say(&scrape.text);
+    for customer in ["c-42", "7", ""] {
+        let label = [("label_customer", customer)];
+        assert!(scrape.sum("playhouse_tokens_total", &[label[0], ("class", "output")]) > 0.0, "{customer}");
+        assert_eq!(scrape.sum("playhouse_attempt_cost_dollars_count", &label), 1.0, "{customer}");
+    }
+    assert!(!scrape.text.contains("label_project"), "{}", scrape.text);
+    // Rows have all of them.
+    let (status, page) = serving.ask("GET", "/v1/usage/rows", &[], "");
+    assert_eq!(status, 200, "{page}");
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let labels: Vec<&Value> = page["rows"].as_array().unwrap().iter().map(|row| &row["labels"]).collect();
+    let red = |customer: &str| json!({"customer": customer, "project": "red"});
+    assert_eq!(labels, [&red("c-42"), &red("7"), &json!({"project": "red"})]);
+    let told = scrape.samples.iter().filter(|(_, labels, _)| labels.contains_key("label_customer"));
+    assert!(
+        told.into_iter()
+            .all(|(name, ..)| name.starts_with("playhouse_tokens")
+                || name.starts_with("playhouse_attempt_cost"))
+    );
+}
+
 /// A server with keys, asked for `/metrics` over the network with these headers, and on the socket.
 fn who_reads(configuration: &str, token: Option<&str>) -> ([u16; 3], u16) {
     let stage = Stage::new(Model::new());

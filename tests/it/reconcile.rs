@@ -418,6 +418,7 @@ fn check_feed(rows: &[LedgerRow], feed: &[FeedItem], turns: u64) {
                 open.remove(&(end.session, end.turn));
                 ended.insert((end.session, end.turn));
             }
+            FeedItem::Closed(_) => {}
         }
     }
     assert!(open.is_empty(), "the end of a turn comes behind its rows: {open:?}");

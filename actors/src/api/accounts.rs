@@ -1,6 +1,7 @@
 //! What the ledger says of turns, sessions and tenants.
 
 mod limits;
+mod reprice;
 mod tree;
 
 use std::collections::HashMap;

@@ -64,6 +64,9 @@ pub struct EngineOptions {
     pub limits: EngineLimits,
     /// Whether metrics tell what is spent by tenant, too: one more label on a few of them.
     pub tenant_metrics: bool,
+    /// Names of labels of usage that metrics of tokens and cost have as well, as `label_NAME`. The first 100 sets of values have
+    /// series of their own; all others share one.
+    pub label_metrics: Vec<String>,
     /// What turns, sessions and tenants may use.
     pub budgets: Budgets,
     /// Whether sessions go on by themselves with what the engine before this one left unfinished.
@@ -87,6 +90,7 @@ impl EngineOptions {
             snapshots: TreeLimits::default(),
             limits: EngineLimits::default(),
             tenant_metrics: false,
+            label_metrics: Vec::new(),
             budgets: Budgets::default(),
             resume: Resume::OnDemand,
         }

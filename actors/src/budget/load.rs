@@ -16,7 +16,7 @@ impl Purse {
     /// Sees to it that what its session and its tenant use is followed. `own` is what the session used itself.
     pub(super) async fn load(&self, books: Books<'_>, own: Spent) -> Result<(), ErrorInfo> {
         for account in self.accounts() {
-            if self.with(|tenant| tenant.book.knows(account)) {
+            if self.with(|tenant| tenant.knows(account)) {
                 continue;
             }
             // All sessions of a tenant may want it at once: one reads, and the others wait for it.
@@ -41,7 +41,7 @@ impl Purse {
                 let decided = tenant.book.roll(day);
                 tenant.tell(decided);
                 let stir = tenant.stirs.get(&account).copied().unwrap_or_default();
-                (tenant.book.knows(account), stir)
+                (tenant.knows(account), stir)
             });
             if is_known {
                 return Ok(());
@@ -56,6 +56,10 @@ impl Purse {
                 let is_still = now == stir && tenant.book.period() == self.of_tenant.per.period(day);
                 if is_still {
                     tenant.book.begin(account, spent);
+                    if tenant.stale.remove(&account) {
+                        let decided = tenant.book.restate(account, spent);
+                        tenant.tell(decided);
+                    }
                 }
                 is_still
             });

@@ -1,8 +1,9 @@
 //! Rows of the ledger whose cost is not known: where money is limited, they cost what their model costs now.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use playhouse_protocol::ledger::RowQuery;
+use playhouse_protocol::ledger::{RowId, RowQuery};
 use playhouse_protocol::usage::{Cost, Tokens};
 use playhouse_protocol::{ModelRef, Timestamp};
 use playhouse_store::{Ledger, StoreError};
@@ -19,13 +20,15 @@ const MOST: usize = 100_000;
 /// What is needed of a row to say what it costs.
 #[derive(Debug)]
 pub(crate) struct Unpriced {
+    id: RowId,
     model: ModelRef,
     tokens: Tokens,
     served: Vec<String>,
     started: Timestamp,
 }
 
-/// The rows that are asked for and have no cost, of which there are `count`. `None` where not all of them are found, since some
+/// The rows that are asked for and have no cost, of which there are `count`, without those that were corrected: the correction
+/// has their cost. `None` where not all of them are found, since some
 /// were archived, or where they are too many.
 pub(crate) fn unpriced(
     ledger: &dyn Ledger,
@@ -33,14 +36,16 @@ pub(crate) fn unpriced(
     count: u64,
 ) -> Result<Option<Vec<Unpriced>>, StoreError> {
     query.limit = PAGE;
-    let mut found = Vec::new();
+    let (mut found, mut corrected) = (Vec::new(), HashSet::new());
     if count > MOST as u64 {
         return Ok(None);
     }
     loop {
         let page = ledger.rows(&query)?;
+        corrected.extend(page.rows.iter().filter_map(|row| row.corrects.clone()));
         let rows = page.rows.into_iter().filter(|row| row.cost.is_none());
         found.extend(rows.map(|row| Unpriced {
+            id: row.id,
             model: ModelRef::new(&row.provider, &row.model),
             tokens: row.tokens,
             served: row.served,
@@ -48,9 +53,14 @@ pub(crate) fn unpriced(
         }));
         match page.next {
             Some(next) => query.after = Some(next),
-            None => return Ok(Some(found).filter(|found| found.len() as u64 >= count)),
+            None => break,
         }
     }
+    if (found.len() as u64) < count {
+        return Ok(None);
+    }
+    found.retain(|row| !corrected.contains(&row.id));
+    Ok(Some(found))
 }
 
 /// Why it is not known what rows cost.

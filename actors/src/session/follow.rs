@@ -15,7 +15,7 @@ use playhouse_protocol::record::{
 };
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::{
-    ConsentAnswer, Entry, ErrorCode, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
+    Attribution, ConsentAnswer, Entry, ErrorCode, Labels, Metric, ModelRef, Record, Seq, SessionId, Timestamp,
 };
 use playhouse_session::{CallPhase, Session, StepPhase};
 use tracing::Span;
@@ -34,6 +34,8 @@ pub(super) struct Following {
     turn: Option<LiveTurn>,
     /// Attempts under way.
     attempts: Vec<(AttemptId, ModelRef, Timestamp)>,
+    /// Labels of attempts under way that have some.
+    labels: Vec<(AttemptId, Labels)>,
     /// Calls under way, and their tools.
     calls: Vec<(PartId, ToolLabel)>,
     /// Requests for consent that are open.
@@ -47,7 +49,9 @@ struct EndedAttempt {
     model: ModelRef,
     end: RequestEnd,
     took: Option<Duration>,
-    used: Option<Used>,
+    labels: Labels,
+    /// By itself, and by the calls inside of its answer that bill at a model of their own.
+    used: Vec<Used>,
 }
 
 /// A turn that this actor saw the start of, or found in the log.
@@ -91,6 +95,11 @@ impl Following {
             appended: VecDeque::new(),
             turn: None,
             attempts: Vec::new(),
+            labels: summary
+                .open_attempts
+                .iter()
+                .filter_map(|(id, open)| labels_of(id.parse().ok()?, open.attribution.as_deref()))
+                .collect(),
             calls: Vec::new(),
             consents: Vec::new(),
             untold: Vec::new(),
@@ -191,6 +200,7 @@ impl Following {
 
     fn attempt_started(&mut self, started: &AttemptStarted, at: Timestamp) {
         self.attempts.push((started.attempt, started.model.clone(), at));
+        self.labels.extend(labels_of(started.attempt, started.attribution.as_deref()));
         if started.purpose.is_aside() {
             return;
         }
@@ -205,6 +215,7 @@ impl Following {
     fn attempt_ended(&mut self, ended: &AttemptEnded, at: Timestamp, model: Option<&ModelRef>) {
         let began = take(&mut self.attempts, |(id, ..)| *id == ended.attempt);
         let took = began.as_ref().map(|(.., began)| between(*began, at));
+        let labels = take(&mut self.labels, |(id, _)| *id == ended.attempt);
         let Some(model) = began.map(|(_, model, _)| model).or_else(|| model.cloned()) else { return };
         let end = match &ended.outcome {
             AttemptOutcome::Finished => RequestEnd::Finished,
@@ -212,24 +223,28 @@ impl Following {
             AttemptOutcome::Aborted => RequestEnd::Aborted,
             AttemptOutcome::Lost => RequestEnd::Lost,
         };
-        let used = ended.usage.as_ref().map(|usage| Used {
+        let own = ended.usage.as_ref().map(|usage| (&model, usage, ended.cost, &ended.assumed));
+        let inner = ended.inner.iter().map(|call| (&call.model, &call.usage, call.cost, &call.assumed));
+        let used = own.into_iter().chain(inner).map(|(model, usage, cost, assumed)| Used {
+            model: model.clone(),
             tokens: usage.tokens,
-            cost: ended.cost,
+            cost,
             quality: usage.quality,
-            assumed: !ended.assumed.is_empty(),
+            assumed: !assumed.is_empty(),
         });
-        self.untold.push(EndedAttempt { model, end, took, used });
+        let (labels, used) = (labels.map(|(_, labels)| labels).unwrap_or_default(), used.collect());
+        self.untold.push(EndedAttempt { model, end, took, labels, used });
     }
 
     /// Tells of the attempts that ended.
     pub(super) fn tell(&mut self, measures: &Measures) {
-        for EndedAttempt { model, end, took, used } in self.untold.drain(..) {
+        for EndedAttempt { model, end, took, labels, used } in self.untold.drain(..) {
             // What no budget covered was never sent.
             if end != RequestEnd::Failed(ErrorCode::Budget) {
                 measures.request(&model, end, took);
             }
-            if let Some(used) = used.filter(|_| *self.tenant != *BY_HAND_TENANT) {
-                measures.usage(&model, &self.tenant, &used);
+            if *self.tenant != *BY_HAND_TENANT {
+                used.iter().for_each(|used| measures.usage(&self.tenant, &labels, used));
             }
         }
     }
@@ -258,6 +273,12 @@ impl Following {
         // Calls of a turn that is over have their results; what is left is of no turn.
         self.calls.clear();
     }
+}
+
+/// The labels of an attempt, if it has some.
+fn labels_of(attempt: AttemptId, attribution: Option<&Attribution>) -> Option<(AttemptId, Labels)> {
+    let labels = &attribution.filter(|attribution| !attribution.labels.is_empty())?.labels;
+    Some((attempt, labels.clone()))
 }
 
 /// The span of a turn. What is known later is recorded later.

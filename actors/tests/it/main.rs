@@ -29,6 +29,7 @@ mod processes;
 mod prompts;
 mod removal;
 mod repairs;
+mod reprice;
 mod resume;
 mod reverts;
 mod room;

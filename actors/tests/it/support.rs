@@ -86,6 +86,8 @@ pub(crate) struct TestDirectory {
     pub(crate) profiles: AtomicU32,
     /// The context window of all models, in tokens.
     pub(crate) window: AtomicU64,
+    /// What the model `dear` costs, as a multiple of what the others cost.
+    pub(crate) dearness: AtomicU32,
     /// What system prompts say that are made from now on.
     pub(crate) system: Mutex<String>,
     pub(crate) limiter: Limiter,
@@ -201,7 +203,9 @@ impl ModelDirectory for TestDirectory {
         if model.model == "priceless" {
             return PriceList::default();
         }
-        Prices { input: Some(1.into()), output: Some(5.into()), ..Prices::default() }.into()
+        let dearness = if model.model == "dear" { self.dearness.load(Ordering::SeqCst) } else { 1 };
+        Prices { input: Some(dearness.into()), output: Some((5 * dearness).into()), ..Prices::default() }
+            .into()
     }
 
     fn tier(&self, _: &ModelRef) -> Tier {
@@ -560,6 +564,7 @@ impl Stage {
             woken: AtomicU32::new(0),
             profiles: AtomicU32::new(0),
             window: AtomicU64::new(200_000),
+            dearness: AtomicU32::new(1),
             system: Mutex::new("You are a test.".to_owned()),
             hogged: AtomicU32::new(0),
             let_go: AtomicBool::new(false),

@@ -111,7 +111,7 @@ async fn a_task_runs_in_a_session_below_and_its_last_words_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_a_task_and_of_the_turn_that_reads_its_report_have_the_labels_and_the_key_of_the_first_prompt()
  {
-    let script = background().model("worker", Model::new().step(text("All is well.")));
+    let script = background().model("worker", Model::new().step(text("All is well.")).step(text("Still.")));
     let stage = Stage::new(script).await;
     let metadata = json!({"customer": "c-42", "note": "no label"}).as_object().unwrap().clone();
     let session = stage.engine.create(NewSession { metadata, ..stage.new_session("parent") }).await.unwrap();
@@ -137,6 +137,15 @@ async fn rows_of_a_task_and_of_the_turn_that_reads_its_report_have_the_labels_an
         stage.store.ledger.rows(&RowQuery { session: Some(session.id()), ..RowQuery::default() }).unwrap();
     let last = page.rows.last().unwrap();
     assert_eq!((&last.labels, last.key.as_ref()), (&labels, None));
+    // Whoever prompts the sub-session itself has a key of its own, and the labels of the session above.
+    let below = children(&stage, session.id()).await.remove(0).id;
+    let other = KeyRef { id: "key_2".to_owned(), name: "web".to_owned() };
+    let attribution = Attribution::of_key(Some(other.clone()));
+    let direct = Prompt { attribution, ..Prompt::text("and you?") };
+    stage.engine.session(below).await.unwrap().run(direct).await.unwrap();
+    let page = stage.store.ledger.rows(&RowQuery { session: Some(below), ..RowQuery::default() }).unwrap();
+    let last = page.rows.last().unwrap();
+    assert_eq!((page.rows.len(), &last.labels, last.key.as_ref()), (2, &labels, Some(&other)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

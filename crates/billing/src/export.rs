@@ -20,7 +20,7 @@ pub mod webhook;
 
 use std::fmt;
 
-pub use playhouse_protocol::ledger::{FeedItem, TurnEnd};
+pub use playhouse_protocol::ledger::{FeedItem, LedgerClosed, TurnEnd};
 use playhouse_protocol::{LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,8 @@ pub enum Entry {
     Row(Box<LedgerRow>),
     /// What a turn used of one model.
     Report(TurnReport),
+    /// No earlier row is to be expected.
+    Closed(ClosedNotice),
 }
 
 impl Entry {
@@ -44,6 +46,7 @@ impl Entry {
         match self {
             Self::Row(row) => &row.id.0,
             Self::Report(report) => &report.id,
+            Self::Closed(closed) => &closed.id,
         }
     }
 
@@ -52,7 +55,28 @@ impl Entry {
         match self {
             Self::Row(row) => row.ended,
             Self::Report(report) => report.at,
+            Self::Closed(closed) => closed.until,
         }
+    }
+}
+
+/// That the ledger is closed, as receivers are told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedNotice {
+    /// The same for the same time: a receiver finds what comes twice by it.
+    pub id: String,
+    /// The time before which it is closed.
+    pub until: Timestamp,
+}
+
+impl ClosedNotice {
+    /// The type by which receivers tell it from rows.
+    pub const TYPE: &'static str = "ledger.closed";
+}
+
+impl From<LedgerClosed> for ClosedNotice {
+    fn from(LedgerClosed { until }: LedgerClosed) -> Self {
+        Self { id: format!("closed_{}", until.as_millis()), until }
     }
 }
 
@@ -163,6 +187,11 @@ pub trait Shape: Send + Sync {
         Wants::Rows
     }
 
+    /// Whether it takes [`Entry::Closed`] beside what it is made from.
+    fn takes_closings(&self) -> bool {
+        true
+    }
+
     /// The path of its address where the operator gives the server alone.
     fn path(&self) -> &'static str {
         ""
@@ -203,7 +232,7 @@ fn joined(begin: &[u8], batch: &[&Item], end: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,5 @@
-//! From usage to totals: what the metering actor keeps; what may be used ([`budget`]); and what leaves the ledger ([`export`]).
+//! From usage to totals: what the metering actor keeps; what may be used ([`budget`]); what rows cost at
+//! other prices ([`reprice`]); and what leaves the ledger ([`export`]).
 //!
 //! ```
 //! use playhouse_billing::Meter;
@@ -14,6 +15,7 @@
 
 pub mod budget;
 pub mod export;
+pub mod reprice;
 
 use std::collections::BTreeMap;
 

@@ -311,6 +311,7 @@ fn sample() -> LedgerRow {
         started: at,
         ended: at,
         corrects: None,
+        late: false,
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::closing::close_hours;
 use crate::dead::{Retried, Wanted, retry};
 use crate::driver::Driver;
 use crate::feed::Feed;
@@ -34,7 +35,8 @@ impl fmt::Debug for Surroundings {
     }
 }
 
-/// Sinks at work, each in a task of its own: one that is stuck holds up no other. Dropping it ends them at once, wherever
+/// Sinks at work, each in a task of its own: one that is stuck holds up no other. Another task closes the ledger hour by
+/// hour. Dropping it ends them at once, wherever
 /// they are, which loses nothing; [`Exporters::stop`] lets them finish what is under way.
 pub struct Exporters {
     feed: Arc<dyn Feed>,
@@ -103,6 +105,7 @@ impl Exporters {
             Running { sink, board, measures, hurry }
         };
         let sinks = sinks.into_iter().map(start).collect();
+        tasks.push(tokio::spawn(close_hours(Arc::clone(&feed), surroundings.clone(), ending.clone())));
         Self { feed, shelf, surroundings, sinks, tasks: Mutex::new(tasks), ending, stop }
     }
 

@@ -32,6 +32,14 @@ pub trait Feed: Send + Sync {
     /// often. Dropping it is fine.
     fn grown(&self, number: u64) -> BoxFuture<'static, ()>;
 
+    /// Closes the ledger up to a time, see [`Ledger::close`]. May block. A feed without a ledger has nothing to close.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    fn close(&self, _until: Timestamp) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// The rows that once were in the feed and were written away; `None` where there are none. May block for as long as it takes
     /// to look at all entries.
     ///
@@ -95,6 +103,10 @@ impl Feed for LedgerFeed {
         .boxed()
     }
 
+    fn close(&self, until: Timestamp) -> Result<(), StoreError> {
+        self.ledger.close(until)
+    }
+
     /// No count of them is kept. Sums stay when rows are archived, so that it is the difference to the rows that are there.
     fn archived(&self) -> Result<Option<ArchivedRows>, StoreError> {
         let Some(before) = self.ledger.archived_before()? else { return Ok(None) };
@@ -107,7 +119,8 @@ impl Feed for LedgerFeed {
         let mut there = 0;
         loop {
             let page = self.ledger.archivable(&query)?;
-            there += page.kept;
+            // Sums count the attempts of rows, of which corrections have none.
+            there += page.kept.saturating_sub(page.kept_corrections);
             match page.next {
                 Some(next) => query.after = next,
                 None => break,

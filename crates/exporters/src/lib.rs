@@ -32,6 +32,7 @@
 //! ```
 
 mod begin;
+mod closing;
 mod config;
 mod dead;
 mod driver;

@@ -53,10 +53,15 @@ impl Reader {
                     );
                 }
                 None => {
-                    if let FeedItem::Row(row) = item {
-                        let place = Place { number, part: 0 };
-                        items.push(make(&*self.shape, place, Cursor::at(number), Entry::Row(row)));
-                    }
+                    let entry = match item {
+                        FeedItem::Row(row) => Entry::Row(row),
+                        FeedItem::Closed(closed) if self.shape.takes_closings() => {
+                            Entry::Closed(closed.into())
+                        }
+                        FeedItem::Closed(_) | FeedItem::TurnEnded(_) => continue,
+                    };
+                    let place = Place { number, part: 0 };
+                    items.push(make(&*self.shape, place, Cursor::at(number), entry));
                 }
             }
         }

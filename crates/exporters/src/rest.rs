@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_billing::export::{Cursor, FeedItem};
+use playhouse_billing::export::Cursor;
 use playhouse_protocol::Timestamp;
 use playhouse_store::{Shelf, StoreError};
 
@@ -61,10 +61,7 @@ pub(crate) fn first(start: Start, feed: &dyn Feed) -> Result<Saved, StoreError> 
 /// The time of the first entry behind a cursor.
 pub(crate) fn oldest(feed: &dyn Feed, cursor: Cursor) -> Result<Option<Timestamp>, StoreError> {
     let waiting = feed.after(cursor.settled, 1)?;
-    Ok(waiting.first().map(|(_, item)| match item {
-        FeedItem::Row(row) => row.ended,
-        FeedItem::TurnEnded(end) => end.at,
-    }))
+    Ok(waiting.first().map(|(_, item)| item.at()))
 }
 
 /// What is kept of a sink that is not configured.
@@ -111,6 +108,7 @@ pub fn forget(shelf: &Arc<dyn Shelf>, name: &str) -> Result<u64, StoreError> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
+    use playhouse_billing::export::FeedItem;
     use playhouse_billing::export::TurnEnd;
     use playhouse_store::Store;
 

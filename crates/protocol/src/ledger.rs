@@ -5,6 +5,7 @@
 //! batch of the record. Rows are never changed; a correction is a new row that names the old one.
 
 mod query;
+mod reprice;
 mod view;
 
 use std::fmt;
@@ -25,6 +26,7 @@ pub use query::{
     ArchivePage, ArchiveQuery, GroupBy, GroupByError, Grouping, ProviderSum, QueryError, RowPage, RowPlace,
     RowQuery, TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
+pub use reprice::{RepriceReport, RepriceRequest};
 pub use view::RowView;
 
 /// What a request to a model is for.
@@ -179,6 +181,12 @@ impl RowId {
     pub fn of_inner(attempt: AttemptId, number: usize) -> Self {
         Self(format!("{}+{number}", Self::of(attempt)))
     }
+
+    /// The id of a correction of this row, by its number from 1.
+    #[must_use]
+    pub fn correction(&self, number: u64) -> Self {
+        Self(format!("{self}.{number}"))
+    }
 }
 
 impl fmt::Display for RowId {
@@ -235,6 +243,22 @@ impl CostByClass {
             cache_write_12h: one(Tokens { cache_write_12h: tokens.cache_write_12h, ..none }),
             output: one(Tokens { output: tokens.output, ..none }),
             reasoning: one(Tokens { reasoning: tokens.reasoning, ..none }),
+        }
+    }
+
+    /// The sum or the difference of each class by `combine`; unknown where it is in one of the two.
+    #[must_use]
+    pub fn combined(&self, other: &Self, combine: impl Fn(Cost, Cost) -> Cost) -> Self {
+        let one = |a: Option<Cost>, b: Option<Cost>| Some(combine(a?, b?).normalized());
+        Self {
+            input: one(self.input, other.input),
+            cache_read: one(self.cache_read, other.cache_read),
+            cache_write_5m: one(self.cache_write_5m, other.cache_write_5m),
+            cache_write_30m: one(self.cache_write_30m, other.cache_write_30m),
+            cache_write_1h: one(self.cache_write_1h, other.cache_write_1h),
+            cache_write_12h: one(self.cache_write_12h, other.cache_write_12h),
+            output: one(self.output, other.output),
+            reasoning: one(self.reasoning, other.reasoning),
         }
     }
 }
@@ -314,9 +338,14 @@ pub struct LedgerRow {
     pub started: Timestamp,
     /// When it ended: the time of the row.
     pub ended: Timestamp,
-    /// The row that this one corrects: its counts are to be added to that one's.
+    /// The row whose cost this one corrects: its own `cost` is the difference, and it has no tokens. It ended when the
+    /// correction was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<RowId>,
+    /// Whether it came after sinks were told that the ledger is closed up to a later time than that of the row
+    /// ([`LedgerClosed`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
 }
 
 impl LedgerRow {
@@ -368,6 +397,27 @@ pub enum FeedItem {
     Row(Box<LedgerRow>),
     /// A turn is over, and its rows stand before this entry.
     TurnEnded(TurnEnd),
+    /// No earlier row is to be expected.
+    Closed(LedgerClosed),
+}
+
+impl FeedItem {
+    /// The time that it is of.
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Row(row) => row.ended,
+            Self::TurnEnded(end) => end.at,
+            Self::Closed(closed) => closed.until,
+        }
+    }
+}
+
+/// The ledger is closed up to a time: all rows that ended before it stand before this entry of the feed. One that comes
+/// all the same says that it is [late](LedgerRow::late). Later entries of this kind have later times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LedgerClosed {
+    /// The time before which it is closed.
+    pub until: Timestamp,
 }
 
 /// The end of a turn.

@@ -69,6 +69,16 @@ pub struct Facts {
 /// The label of the tenant, which an operator has to ask for.
 pub const TENANT: &str = "tenant";
 
+/// What a label of usage is called in metrics, which know letters, digits and underscores only.
+///
+/// ```
+/// assert_eq!(playhouse_protocol::metric::label_name("cost-centre"), "label_cost_centre");
+/// ```
+pub fn label_name(name: &str) -> String {
+    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    "label_".chars().chain(plain).collect()
+}
+
 /// What happens within a store and an engine: from a tenth of a millisecond to seconds.
 const QUICK: &[f64] =
     &[0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];

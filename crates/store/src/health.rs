@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind};
+use std::sync::atomic::Ordering;
 use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
 
@@ -154,12 +155,13 @@ pub(crate) fn reopen(source: &Source) -> Result<(), StoreError> {
         table.get(keys::REOPENED)?.and_then(|value| value.try_into().ok()).map_or(0, u64::from_be_bytes);
     let times = times.saturating_add(1).to_be_bytes();
     table.apply(Batch::from([(keys::REOPENED.to_vec(), Some(times.to_vec()))]))?;
-    let feed_end = ledger::settle_behind(source)?;
+    let (feed_end, closed) = (ledger::settle_behind(source)?, ledger::closed(table)?);
     table.flush()?;
     source.witness.settle(found);
     source.veil.lift();
     source.held.forget();
     source.tail.forget();
+    source.closed.store(closed.as_millis(), Ordering::Relaxed);
     source.grown(feed_end);
     Ok(())
 }

@@ -2,11 +2,12 @@
 //!
 //! It is a projection: a row is written in the same batch as the records that it is made from, so that no row is lost or
 //! doubled, and it costs no flush of its own. What a session's log says is in it once; a fork's rows are those of its own
-//! records. Rows are never changed, and stay when their session is deleted.
+//! records. Rows are never changed, and stay when their session is deleted. Corrections are rows that no record makes: they
+//! stand in the feed only, which is never made again.
 //!
 //! | key | value |
 //! |---|---|
-//! | `x/` number | a row, or the end of a turn: the feed that sinks follow |
+//! | `x/` number | a row, the end of a turn, or that the ledger is closed: the feed that sinks follow |
 //! | `i/` tenant 0, minute, number | the order of rows of the tenant that ended within that minute: times, ids, numbers |
 //! | `j/` session, day, number | the same of a session and of the tree below it |
 //! | `a/` tenant 0, day, provider 0 model 0 purpose 0 agent, labels and key if there are some | the sum of these rows, and up to which number they are counted |
@@ -14,6 +15,8 @@
 //! | `m/ledger` | the layout, and the generation that kept it |
 //! | `m/ledger/settled` | the number up to which all rows are in lists and sums |
 //! | `m/ledger/feed` | the last number of the feed, as far as entries were archived |
+//! | `m/ledger/form` | the newest form that its rows may have: an engine that knows only older ones refuses the store |
+//! | `m/ledger/closed` | the time up to which the ledger is closed |
 //! | `m/ledger/archived` | the time before which rows were archived |
 //!
 //! A row is one key in the batch of its records, for it is keys that cost time; lists and sums are written later, for many
@@ -42,15 +45,15 @@ mod golden_tests;
 #[cfg(test)]
 mod tests;
 
-use playhouse_protocol::Timestamp;
 use playhouse_protocol::ledger::{
     ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
 };
+use playhouse_protocol::{LedgerRow, Timestamp};
 
 use crate::StoreError;
 
 pub(crate) use check::check;
-pub(crate) use prepare::{archived, is_made_again, prepare, settle_behind};
+pub(crate) use prepare::{archived, closed, is_made_again, prepare, settle_behind};
 pub(crate) use read::{archivable, archived_before, feed, rows};
 pub(crate) use tail::{Tail, settle_some};
 pub(crate) use unreadable::Unreadable;
@@ -96,6 +99,19 @@ pub trait Ledger: Send + Sync {
     /// The store cannot be read.
     fn usage(&self, query: &UsageQuery) -> Result<UsagePage, StoreError>;
 
+    /// Closes the ledger up to a time: a row that ended before and comes from now on is told as late. Nothing happens where it is
+    /// closed up to that time already. Durable on return.
+    ///
+    /// # Errors
+    /// The store failed.
+    fn close(&self, until: Timestamp) -> Result<(), StoreError>;
+
+    /// Adds corrections: rows that are the difference to other rows of this ledger. Durable on return.
+    ///
+    /// # Errors
+    /// The store failed. They may have become durable all the same, all of them or none.
+    fn correct(&self, corrections: Vec<LedgerRow>) -> Result<(), StoreError>;
+
     /// A page of what may be written away. Whoever has made it durable elsewhere calls [`Ledger::archive`] then.
     ///
     /// # Errors
@@ -115,6 +131,10 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     fn archived_before(&self) -> Result<Option<Timestamp>, StoreError>;
+}
+
+fn newer(key: &[u8]) -> StoreError {
+    StoreError::Newer { what: format!("entry {} of the ledger", key.escape_ascii()) }
 }
 
 fn damaged(what: &str, key: &[u8]) -> StoreError {

@@ -149,6 +149,12 @@ pub enum StoreError {
         /// What this engine reads.
         known: String,
     },
+    /// A newer engine wrote something that this one cannot read. It is left as it is.
+    #[error("{what} was written by a newer engine: use that one, or a later one. Nothing was changed")]
+    Newer {
+        /// What it is, and where.
+        what: String,
+    },
     /// What is stored is not what was written: a file was changed or cut, or a disk lost something. What else is there can be
     /// read, unless this was said when the store was opened.
     #[error(

@@ -9,7 +9,7 @@ use playhouse_protocol::ledger::{
     ArchivePage, ArchiveQuery, FeedItem, RowPage, RowQuery, UsagePage, UsageQuery,
 };
 use playhouse_protocol::upkeep::{Reclaimed, StoreReport};
-use playhouse_protocol::{Seq, SessionId, SessionSummary, Timestamp};
+use playhouse_protocol::{LedgerRow, Seq, SessionId, SessionSummary, Timestamp};
 
 use crate::compact::Compactor;
 use crate::index::{self, Wanted};
@@ -215,6 +215,14 @@ impl Ledger for TableStore {
 
     fn usage(&self, query: &UsageQuery) -> Result<UsagePage, StoreError> {
         ledger::usage(&self.source, query)
+    }
+
+    fn close(&self, until: Timestamp) -> Result<(), StoreError> {
+        self.wait_for("the ledger was closed", |done| Request::Close(until, done))
+    }
+
+    fn correct(&self, corrections: Vec<LedgerRow>) -> Result<(), StoreError> {
+        self.wait_for("the ledger was corrected", |done| Request::Correct(corrections, done))
     }
 
     fn archivable(&self, query: &ArchiveQuery) -> Result<ArchivePage, StoreError> {

@@ -235,6 +235,7 @@ impl Store {
             site.check_end(generation.saturating_sub(1), &*source.table)?;
         }
         source.feed_end = AtomicU64::new(ledger::prepare(&source, generation)?);
+        source.closed = AtomicU64::new(ledger::closed(&*source.table)?.as_millis());
         index::prepare(&source, generation)?;
         let tables = Arc::new(TableStore::start(source, switch, Arc::clone(&blobs) as _, reclaim)?);
         // Its flush makes durable what ledger and index needed.

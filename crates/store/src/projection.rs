@@ -95,6 +95,8 @@ pub(crate) struct Source {
     pub(crate) blobs: Arc<dyn Blobs>,
     /// The last number of the ledger's feed that is durable. Only the writer changes it.
     pub(crate) feed_end: AtomicU64,
+    /// The time up to which the ledger is closed, in milliseconds.
+    pub(crate) closed: AtomicU64,
     /// Rows of the index that are in memory.
     pub(crate) held: Held,
     /// Rows of the ledger that may be in no list and no sum yet.
@@ -115,6 +117,7 @@ impl Source {
             table,
             blobs,
             feed_end: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
             held: Held::default(),
             tail: Tail::default(),
             unreadable: Unreadable::default(),

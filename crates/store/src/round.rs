@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use playhouse_protocol::record::Forked;
 use playhouse_protocol::summary::SessionState;
-use playhouse_protocol::{Entry, Metric, Record, Seq, SessionId, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, LedgerRow, Metric, Record, Seq, SessionId, SessionSummary, Timestamp};
 
 use crate::draft::Draft;
 use crate::frame::{self, Spilled};
@@ -51,7 +51,7 @@ impl<'a> Round<'a> {
             heads,
             batch: Batch::new(),
             bytes: 0,
-            growth: Growth::after(feed_end),
+            growth: Growth::after(feed_end, Timestamp::from_millis(source.closed.load(Ordering::Relaxed))),
             settled: None,
             before: Before::default(),
         }
@@ -120,7 +120,7 @@ impl<'a> Round<'a> {
         let before = standing.as_ref().map(|standing| standing.summary.clone());
         let mut summary = before.clone();
         let mut draft = Draft::new(&*self.source.table, &self.batch).with(staged);
-        let mut growth = Growth::after(self.growth.end);
+        let mut growth = self.growth.next();
         let frames = frame::encode(append.session, &append.entries, |json| {
             let blob = self.source.blobs.put(&append.tenant, json).map_err(of_blob)?;
             Ok(Spilled { tenant: append.tenant.to_string(), blob })
@@ -177,7 +177,7 @@ impl<'a> Round<'a> {
             }
         }
         lineage::remove(&mut draft, session)?;
-        let mut growth = Growth::after(self.growth.end);
+        let mut growth = self.growth.next();
         if let Some(summary) = &known {
             Staging::new(&mut draft, &mut growth).removed(summary)?;
         }
@@ -233,6 +233,30 @@ impl<'a> Round<'a> {
         Ok(rows)
     }
 
+    /// Stages corrections of rows.
+    pub(crate) fn correct(&mut self, corrections: &[LedgerRow]) -> Result<(), StoreError> {
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        let mut growth = self.growth.next();
+        let mut staging = Staging::new(&mut draft, &mut growth);
+        for row in corrections {
+            staging.correction(row)?;
+        }
+        let staged = draft.changes;
+        self.growth.add(growth);
+        self.stage(staged);
+        Ok(())
+    }
+
+    /// Stages that the ledger is closed up to a time.
+    pub(crate) fn close(&mut self, until: Timestamp) {
+        let mut draft = Draft::new(&*self.source.table, &self.batch);
+        let mut growth = self.growth.next();
+        Staging::new(&mut draft, &mut growth).close(until);
+        let staged = draft.changes;
+        self.growth.add(growth);
+        self.stage(staged);
+    }
+
     /// Writes what was staged, durably.
     pub(crate) fn commit(&mut self) -> Result<(), StoreError> {
         if self.batch.is_empty() {
@@ -255,6 +279,7 @@ impl<'a> Round<'a> {
         self.source.veil.lift();
         // Readers see what was used, and the feed, from here on.
         self.source.tail.moved(std::mem::take(&mut self.growth.rows), self.settled);
+        self.source.closed.store(self.growth.closed.as_millis(), Ordering::Relaxed);
         self.source.grown(self.growth.end);
         metrics::histogram!(Metric::LogFlush.name()).record(began.elapsed());
         Ok(())

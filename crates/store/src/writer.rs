@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use playhouse_protocol::{Seq, SessionId, Timestamp};
+use playhouse_protocol::{LedgerRow, Seq, SessionId, Timestamp};
 
 use crate::compact::{Compactor, ReclaimDone};
 use crate::health::{self, Health};
@@ -38,6 +38,10 @@ pub(crate) enum Request {
     Delete(SessionId, Done),
     CompareAndSet(CompareAndSet, SetDone),
     Archive(Archive, ArchiveDone),
+    /// See [`crate::Ledger::correct`].
+    Correct(Vec<LedgerRow>, LedgerDone),
+    /// See [`crate::Ledger::close`].
+    Close(Timestamp, LedgerDone),
     /// Answered when all is done, from another thread.
     Reclaim(ReclaimDone),
 }
@@ -49,6 +53,8 @@ pub(crate) struct Archive {
 }
 
 pub(crate) type ArchiveDone = Box<dyn FnOnce(Result<u64, StoreError>) + Send>;
+
+pub(crate) type LedgerDone = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// See [`crate::Shelf::compare_and_set`].
 pub(crate) struct CompareAndSet {
@@ -64,6 +70,7 @@ enum Answer {
     Log(Done, Result<Seq, StoreError>),
     Shelf(SetDone, Result<bool, StoreError>),
     Ledger(ArchiveDone, Result<u64, StoreError>),
+    LedgerChange(LedgerDone, Result<(), StoreError>),
     /// Only ever refused: what is done is told by whoever does it.
     Reclaim(ReclaimDone, StoreError),
 }
@@ -164,6 +171,7 @@ fn refuse(request: Request, error: StoreError) {
         }
         Request::CompareAndSet(_, done) => Answer::Shelf(done, Err(error)),
         Request::Archive(_, done) => Answer::Ledger(done, Err(error)),
+        Request::Correct(_, done) | Request::Close(_, done) => Answer::LedgerChange(done, Err(error)),
     });
 }
 
@@ -172,6 +180,7 @@ fn answer(answer: Answer) {
         Answer::Log(done, result) => done(result),
         Answer::Shelf(done, result) => done(result),
         Answer::Ledger(done, result) => done(result),
+        Answer::LedgerChange(done, result) => done(result),
         Answer::Reclaim(done, error) => done(Err(error)),
     }));
     if let Err(panic) = told {
@@ -353,6 +362,13 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
         Request::Archive(Archive { before, numbers }, done) => {
             Answer::Ledger(done, guarded(|| round.archive(before, &numbers)))
         }
+        Request::Correct(corrections, done) => {
+            Answer::LedgerChange(done, guarded(|| round.correct(&corrections)))
+        }
+        Request::Close(until, done) => {
+            round.close(until);
+            Answer::LedgerChange(done, Ok(()))
+        }
     }
 }
 
@@ -376,6 +392,7 @@ fn error_of(answer: &Answer) -> Option<&StoreError> {
         Answer::Log(_, result) => result.as_ref().err(),
         Answer::Shelf(_, result) => result.as_ref().err(),
         Answer::Ledger(_, result) => result.as_ref().err(),
+        Answer::LedgerChange(_, result) => result.as_ref().err(),
         Answer::Reclaim(_, error) => Some(error),
     }
 }
@@ -396,6 +413,7 @@ fn fail(answer: Answer, is_broken: bool, refusal: &dyn Fn() -> StoreError) -> An
         Answer::Log(done, result) => Answer::Log(done, Err(of(result, is_broken, refusal))),
         Answer::Shelf(done, result) => Answer::Shelf(done, Err(of(result, is_broken, refusal))),
         Answer::Ledger(done, result) => Answer::Ledger(done, Err(of(result, is_broken, refusal))),
+        Answer::LedgerChange(done, result) => Answer::LedgerChange(done, Err(of(result, is_broken, refusal))),
         refused @ Answer::Reclaim(..) => refused,
     }
 }

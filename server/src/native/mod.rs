@@ -57,6 +57,7 @@ operations! {
     get "/v1/sessions/{session}/turns/{turn}/usage" => usage::of_turn;
     get "/v1/usage" => usage::usage;
     get "/v1/usage/rows" => usage::rows::rows;
+    post "/v1/usage/reprice" => usage::reprice::reprice;
     post "/v1/sessions/{session}/prompts" => prompts::prompt;
     post "/v1/sessions/{session}/shell" => prompts::shell;
     post "/v1/sessions/{session}/command" => templates::run;

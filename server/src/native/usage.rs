@@ -1,6 +1,8 @@
 //! What was used, and what it cost: sums by groups, and what a turn used.
 
+pub(crate) mod reprice;
 pub(crate) mod rows;
+mod sealed;
 
 use axum::Json;
 use axum::extract::State;

@@ -427,6 +427,13 @@ pub(crate) async fn ask_unix(socket: &Path, path: &str, headers: &[(&str, &str)]
     ask(UnixStream::connect(socket).await.unwrap(), "localhost", "GET", path, headers, "").await
 }
 
+/// Sends a body to a server on a Unix socket, without a key.
+pub(crate) async fn post_unix(socket: &Path, path: &str, body: &serde_json::Value) -> Answer {
+    let headers = [("content-type", "application/json")];
+    ask(UnixStream::connect(socket).await.unwrap(), "localhost", "POST", path, &headers, &body.to_string())
+        .await
+}
+
 async fn ask<S>(
     stream: S,
     host: &str,

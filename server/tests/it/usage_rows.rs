@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use playhouse_server::{Listen, Server};
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::native_schema::Description;
-use crate::support::{Served, Site, ask_unix};
+use crate::support::{Served, Site, ask_unix, post_unix};
 use crate::usage::{script, turn};
 
 async fn session(client: &Client, model: &str) -> String {
@@ -108,5 +110,64 @@ async fn a_key_with_roots_reads_rows_of_sessions_below_them_only() {
     for limit in [1, 10] {
         let rows = all(&bounded, "", limit).await;
         assert_eq!(sessions(&rows), [own["id"].to_string()].into(), "{rows:?}");
+    }
+    // Where its page ends says nothing, and is read by this key only.
+    let next = |page: Value| page["next"].as_str().unwrap_or_default().to_owned();
+    let sealed = next(bounded.get("/v1/usage/rows?limit=1").await.with(200));
+    let plain = next(whole.get("/v1/usage/rows?limit=1").await.with(200));
+    let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+    let names_a_row = |bytes: &[u8]| bytes.windows(4).any(|part| part == b"row_");
+    assert!(names_a_row(&decode(&plain)) && !names_a_row(&decode(&sealed)));
+    for (client, after) in [(&bounded, &plain), (&whole, &sealed)] {
+        client.get(&format!("/v1/usage/rows?after={after}")).await.refused(400, "invalid");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_operator_on_the_socket_prices_rows_anew() {
+    for has_keys in [true, false] {
+        let site = Site::new();
+        let below = site.workspace().join("below");
+        fs_err::create_dir(&below).unwrap();
+        let keys = match has_keys {
+            true => vec![Some(site.key("acme")), Some(site.key_below("acme", &below))],
+            false => vec![None],
+        };
+        let mut server =
+            Server::bind(site.app(script(), |_| {}).await, Listen::Tcp("127.0.0.1:0".parse().unwrap()))
+                .await
+                .unwrap();
+        let socket = site.folder.path().join("engine.sock");
+        server.and_on(Listen::Unix(socket.clone())).await.unwrap();
+        let served = Served::run(server);
+        let path = "/v1/usage/reprice";
+        let body = json!({"from": "2026-01-01", "to": "2100-01-01", "models": ["mock/one"]});
+        for key in &keys {
+            let client = Client::of(&served, key.as_deref());
+            // Whatever it asks.
+            for body in [&body, &json!({}), &json!({"dry_run": true, "from": 5})] {
+                client.post(path, body.clone()).await.refused(403, "forbidden");
+            }
+        }
+        let client = Client::of(&served, keys[0].as_deref());
+        session(&client, "one").await;
+        for (wrong, said) in [
+            (json!({}), "missing field `from`"),
+            (json!({"from": "2026-02-30", "to": "2026-03-01", "models": ["mock/one"]}), "is not a day"),
+            (json!({"from": "2026-01-01", "to": "2026-01-01", "models": ["mock/one"]}), "is not before"),
+            (json!({"from": "2026-01-01", "to": "2026-01-02", "models": []}), "`models` is empty"),
+            (json!({"from": "2026-01-01", "to": "2026-01-02", "models": ["one"]}), "one"),
+            (
+                json!({"from": "2026-01-01", "to": "2026-01-02", "models": ["mock/on"]}),
+                "no row of the ledger",
+            ),
+            (json!({"from": "2026-01-01", "to": "2026-01-02", "model": "mock/one"}), "unknown field `model`"),
+        ] {
+            let answer = post_unix(&socket, path, &wrong).await;
+            assert!(answer.status == 400 && answer.body.contains(said), "{wrong}: {}", answer.body);
+        }
+        let report = post_unix(&socket, path, &body).await.with(200);
+        Description::of(&client).await.check("RepriceReport", &report);
+        assert_eq!((&report["looked_at"], &report["corrected"]), (&json!(1), &json!(0)), "{report}");
     }
 }

@@ -42,7 +42,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::WallsRead | KeyName::WallsWrite | KeyName::WallsRoots => "[\"/opt\"]",
             KeyName::SnapshotsInclude => "[\".env\"]",
             KeyName::BillingLight => "[\"*-mini\"]",
-            KeyName::BillingLabels => "[\"customer\"]",
+            KeyName::BillingLabels | KeyName::MetricsLabels => "[\"customer\"]",
             KeyName::BudgetTenantPer | KeyName::TenantPer => "\"day\"",
             KeyName::McpCommand | KeyName::McpCwd => "\"/opt/p\"",
             KeyName::McpArgs
@@ -88,6 +88,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
         let sink = match key.name {
             KeyName::BudgetTenantPer => "budgets.tenant.cost = 1.5",
             KeyName::TenantPer => "budgets.tenants.n.cost = 1.5",
+            KeyName::MetricsLabels => "billing.labels = [\"customer\"]",
             name if key.path.starts_with("sinks.") => of_sink(name),
             KeyName::McpCommand | KeyName::McpUrl => "",
             KeyName::McpOauthSecret => "mcp.n.url = \"https://a.example\"\nmcp.n.oauth.client_id = \"n\"",

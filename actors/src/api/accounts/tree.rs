@@ -62,7 +62,7 @@ fn of_tree(
         let page = ledger.rows(&query)?;
         for row in &page.rows {
             rows.add(row);
-            if row.session == session {
+            if row.session == session && row.corrects.is_none() {
                 own.insert(row.id.clone());
             }
         }

@@ -137,6 +137,14 @@ impl Book {
         entry.is_over = false;
     }
 
+    /// So much is spent of an account that is followed, whatever was known before.
+    pub fn restate(&mut self, account: Account, spent: Spent) -> Vec<Decision> {
+        if let Some(entry) = self.accounts.get_mut(&account) {
+            entry.spent = spent;
+        }
+        self.decide()
+    }
+
     /// Follows an account no longer than something is reserved of it.
     pub fn forget(&mut self, account: Account) {
         if let Some(entry) = self.accounts.get_mut(&account) {

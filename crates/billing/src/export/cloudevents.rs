@@ -9,7 +9,7 @@ use playhouse_protocol::{KeyRef, Labels, LedgerRow};
 use serde::Serialize;
 
 use super::time::rfc3339;
-use super::{Entry, Item, Request, Shape, joined, json};
+use super::{ClosedNotice, Entry, Item, Request, Shape, joined, json};
 
 /// One event a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,14 @@ struct Data<'a> {
     started: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     corrects: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    late: bool,
+}
+
+/// What stands in `data` where the ledger is closed.
+#[derive(Serialize)]
+struct ClosedData<'a> {
+    until: &'a str,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -122,6 +130,7 @@ impl<'a> Data<'a> {
             key: row.key.as_ref(),
             started: rfc3339(row.started),
             corrects: row.corrects.as_ref().map(|row| row.0.as_str()),
+            late: row.late,
         }
     }
 }
@@ -149,6 +158,12 @@ impl Shape for CloudEvents {
             Entry::Report(report) => {
                 json(&self.event(&report.id, rfc3339(report.at), &report.tenant, report))
             }
+            Entry::Closed(closed) => {
+                let until = rfc3339(closed.until);
+                let data = ClosedData { until: &until };
+                let event = self.event(&closed.id, until.clone(), &self.source, data);
+                json(&Event { r#type: ClosedNotice::TYPE, ..event })
+            }
         }
     }
 
@@ -175,9 +190,11 @@ impl CloudEvents {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_protocol::Timestamp;
     use serde_json::Value;
 
     use super::*;
+    use crate::export::LedgerClosed;
     use crate::export::samples::{item, row};
 
     #[test]
@@ -200,6 +217,11 @@ mod tests {
         assert_eq!(first["data"]["total"], 121);
         assert_eq!(first["data"]["cost"], "0.000456");
         assert!(events[1]["data"].get("cost").is_none(), "unknown is not 0");
+        let closed = Entry::Closed(LedgerClosed { until: Timestamp::from_millis(3_600_000) }.into());
+        let closed: Value = serde_json::from_slice(&shape.encode(&closed)).unwrap();
+        assert_eq!((&closed["type"], &closed["id"]), (&"ledger.closed".into(), &"closed_3600000".into()));
+        assert_eq!((&closed["data"]["until"], &closed["subject"]), (&closed["time"], &"engine-1".into()));
+        assert_eq!(closed["time"], "1970-01-01T01:00:00.000Z");
         assert_eq!(item(&shape, 9, unpriced).encoded, items[1].encoded, "wherever it stands in the feed");
     }
 }

@@ -4,7 +4,7 @@ use playhouse_protocol::LedgerRow;
 use playhouse_protocol::ledger::CURRENCY;
 use serde::Serialize;
 
-use super::{Entry, Item, Request, Shape, joined, json};
+use super::{ClosedNotice, Entry, Item, Request, Shape, joined, json};
 
 /// A row as files and webhooks have it: as it stands in the ledger, with its currency.
 #[derive(Serialize)]
@@ -20,7 +20,16 @@ impl<'a> SentRow<'a> {
     }
 }
 
+/// What a line has that is no row.
+#[derive(Serialize)]
+struct Notice<'a> {
+    r#type: &'a str,
+    #[serde(flatten)]
+    closed: &'a ClosedNotice,
+}
+
 /// One row a line: the row as it stands in the ledger, with its currency.
+/// That the ledger is closed is a line with a `type`, which rows have not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lines;
 
@@ -29,6 +38,7 @@ impl Shape for Lines {
         let mut line = match entry {
             Entry::Row(row) => json(&SentRow::new(row)),
             Entry::Report(report) => json(report),
+            Entry::Closed(closed) => json(&Notice { r#type: ClosedNotice::TYPE, closed }),
         };
         line.push(b'\n');
         line

@@ -14,14 +14,17 @@ use playhouse_protocol::LedgerRow;
 use rust_decimal::Decimal;
 use serde_json::{Map, Value, json};
 
+use super::signature::fingerprint;
 use super::time::rfc3339;
 use super::turn_time::turn_time;
-use super::{Entry, Item, Request, Shape, Verdict, joined, verdict};
+use super::{ClosedNotice, Entry, Item, Request, Shape, Verdict, joined, verdict};
 
 /// The longest text in metadata, in characters.
 const LONGEST_TEXT: usize = 500;
 /// The longest name in metadata, in characters.
 const LONGEST_NAME: usize = 40;
+/// How many characters of a fingerprint a name that was cut ends in.
+const FINGERPRINT: usize = 8;
 /// The decimal places that Polar takes of an amount.
 const DECIMALS: u32 = 12;
 
@@ -37,6 +40,11 @@ pub struct Polar {
 }
 
 impl Shape for Polar {
+    /// Its events are of customers.
+    fn takes_closings(&self) -> bool {
+        false
+    }
+
     fn path(&self) -> &'static str {
         "/v1/events/ingest"
     }
@@ -56,6 +64,7 @@ impl Shape for Polar {
                 );
                 event
             }
+            Entry::Closed(closed) => self.event(ClosedNotice::TYPE, &closed.id, "", rfc3339(closed.until)),
         };
         Value::Object(event).to_string().into_bytes()
     }
@@ -168,8 +177,10 @@ fn metadata(row: &LedgerRow) -> Map<String, Value> {
         metadata.insert(name.to_owned(), Value::String(cut(text)));
     }
     for (name, label) in row.labels.iter().filter(|(_, label)| !label.is_empty()) {
-        let name = format!("label_{name}").chars().take(LONGEST_NAME).collect();
-        metadata.insert(name, Value::String(cut(label)));
+        metadata.insert(label_key(name), Value::String(cut(label)));
+    }
+    if row.late {
+        metadata.insert("late".to_owned(), json!(true));
     }
     metadata.insert("quality".to_owned(), json!(row.quality));
     for (name, count) in [
@@ -187,6 +198,18 @@ fn metadata(row: &LedgerRow) -> Map<String, Value> {
         metadata.insert(name.to_owned(), json!(count));
     }
     metadata
+}
+
+/// What a label is called in metadata. A name that is too long ends in a fingerprint of the whole, so that two never meet.
+fn label_key(name: &str) -> String {
+    let whole = format!("label_{name}");
+    if whole.chars().count() <= LONGEST_NAME {
+        return whole;
+    }
+    let fingerprint = fingerprint(&[name.as_bytes()]);
+    let end: String = fingerprint.chars().take(FINGERPRINT).collect();
+    let begin: String = whole.chars().take(LONGEST_NAME - FINGERPRINT - 1).collect();
+    format!("{begin}_{end}")
 }
 
 fn cut(text: &str) -> String {
@@ -265,6 +288,24 @@ mod tests {
         let metadata = metadata(&long);
         assert_eq!(metadata["workspace"].as_str().unwrap().chars().count(), 500);
         assert!(!metadata.contains_key("_cost"), "unknown is not 0");
+    }
+
+    #[test]
+    fn long_names_of_labels_do_not_meet() {
+        let long = "a".repeat(60);
+        let names =
+            ["customer".to_owned(), "b".repeat(34), "b".repeat(35), format!("{long}1"), format!("{long}2")];
+        let mut row = row(1, 1, "m");
+        row.labels = names.iter().map(|name| (name.clone(), name.clone())).collect();
+        let metadata = metadata(&row);
+        let labels: Vec<_> = metadata.iter().filter(|(name, _)| name.starts_with("label_")).collect();
+        assert_eq!(labels.len(), names.len(), "{labels:?}");
+        assert!(labels.iter().all(|(name, _)| name.chars().count() <= LONGEST_NAME));
+        assert_eq!(
+            metadata[&format!("label_{}", "b".repeat(34))],
+            "b".repeat(34).as_str(),
+            "40 are no more than 40"
+        );
     }
 
     #[test]

@@ -46,6 +46,11 @@ impl Shape for Reports {
         Wants::Reports
     }
 
+    /// Its body has three words.
+    fn takes_closings(&self) -> bool {
+        false
+    }
+
     fn encode(&self, entry: &Entry) -> Vec<u8> {
         match entry {
             Entry::Report(report) => json(&Body {
@@ -58,6 +63,7 @@ impl Shape for Reports {
                 model_id: &format!("{}/{}", row.provider, row.model),
                 tier: row.tier.name(),
             }),
+            Entry::Closed(closed) => json(closed),
         }
     }
 

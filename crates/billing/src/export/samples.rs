@@ -53,6 +53,7 @@ pub(crate) fn row(number: u64, turn: u8, model: &str) -> LedgerRow {
         started: at(number * 10),
         ended: at(number * 10 + 5),
         corrects: None,
+        late: false,
     }
 }
 

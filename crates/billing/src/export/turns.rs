@@ -4,7 +4,7 @@
 //! reports are settled; after a restart the feed is read from the first on, and makes the same sums and the same ids.
 //!
 //! The feed owes the end of every turn that has a row: after its last row, and once more after rows that come later
-//! (corrections, titles). So what is kept is bounded by the turns that are under way.
+//! (titles). Corrections are money only and make no report. So what is kept is bounded by the turns that are under way.
 
 use std::collections::BTreeMap;
 
@@ -78,10 +78,15 @@ impl Turns {
                 Vec::new()
             }
             FeedItem::TurnEnded(end) => self.close(end, number),
+            FeedItem::Closed(_) => Vec::new(),
         }
     }
 
     fn add(&mut self, number: u64, row: &LedgerRow) {
+        // A correction has no tokens to report.
+        if row.corrects.is_some() {
+            return;
+        }
         let key = (row.session, row.turn);
         let open = self.open.entry(key).or_insert_with(|| {
             self.by_age.insert(number, key);
@@ -175,6 +180,9 @@ mod tests {
         }
         assert_eq!(ids.len(), 2);
         assert_ne!(ids[0], ids[1]);
+        let correction = LedgerRow { corrects: Some(rows[0].id.clone()), ..rows[1].clone() };
+        turns.push(8, &FeedItem::Row(Box::new(correction)));
+        assert_eq!(turns.open(), 0, "a correction is owed no end");
         assert!(turns.push(9, &ended(&rows[0])).is_empty(), "nothing was used");
     }
 

@@ -68,7 +68,7 @@ impl Feed for TestFeed {
 pub(crate) fn rows(items: &[FeedItem]) -> Vec<LedgerRow> {
     let rows = items.iter().filter_map(|item| match item {
         FeedItem::Row(row) => Some((**row).clone()),
-        FeedItem::TurnEnded(_) => None,
+        FeedItem::TurnEnded(_) | FeedItem::Closed(_) => None,
     });
     rows.collect()
 }
@@ -162,5 +162,6 @@ fn row(
         started: Timestamp::from_millis(START + number * 7 - 5),
         ended: at,
         corrects: None,
+        late: false,
     }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail a test by panicking")]
 
 mod chaos;
+mod closing;
 mod dead;
 mod files;
 mod ledger;

@@ -567,6 +567,9 @@ pub struct ArchivePage {
     pub rows: Vec<LedgerRow>,
     /// Rows on the way that are old enough, but that a sink still needs.
     pub kept: u64,
+    /// The corrections among these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept_corrections: u64,
     /// The sinks that are furthest behind, where rows are kept for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<String>,

@@ -79,6 +79,8 @@ pub struct RowView<'a> {
     pub ended: Timestamp,
     /// See [`LedgerRow::corrects`].
     pub corrects: Option<&'a RowId>,
+    /// See [`LedgerRow::late`].
+    pub late: bool,
 }
 
 impl<'a> RowView<'a> {
@@ -152,6 +154,7 @@ impl<'a> RowView<'a> {
             started: open.started.min(at),
             ended: at,
             corrects: None,
+            late: false,
         })
     }
 
@@ -195,6 +198,7 @@ impl<'a> RowView<'a> {
             started: self.started,
             ended: self.ended,
             corrects: self.corrects.cloned(),
+            late: self.late,
         }
     }
 
@@ -211,19 +215,20 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// As a sum over one row.
+    /// As a sum over one row. A correction is money only: its attempt is counted by the row that it corrects.
     pub fn sum(&self) -> UsageSum {
+        let counted = |is_so: bool| u64::from(is_so && self.corrects.is_none());
         let totals = Totals {
             tokens: self.tokens,
             cost: self.cost.unwrap_or_default(),
-            attempts: 1,
-            estimated: u64::from(self.quality == Quality::Estimated),
-            unpriced: u64::from(self.cost.is_none()),
+            attempts: counted(true),
+            estimated: counted(self.quality == Quality::Estimated),
+            unpriced: counted(self.cost.is_none()),
         };
         UsageSum {
             totals,
-            unreconciled: u64::from(self.quality == Quality::Unreconciled),
-            assumed: u64::from(!self.assumed.is_empty()),
+            unreconciled: counted(self.quality == Quality::Unreconciled),
+            assumed: counted(!self.assumed.is_empty()),
             provider_cost: self.cost.and(self.provider_cost).unwrap_or_default(),
             provider_priced: self.provider_cost.and(self.cost).unwrap_or_default(),
         }
@@ -266,6 +271,7 @@ impl LedgerRow {
             started: self.started,
             ended: self.ended,
             corrects: self.corrects.as_ref(),
+            late: self.late,
         }
     }
 }
@@ -313,6 +319,7 @@ mod tests {
             started: Timestamp::from_millis(1),
             ended: Timestamp::from_millis(2),
             corrects: None,
+            late: true,
         };
         assert_eq!(row.view().to_row(), row);
         let computed = RowView { costs: None, ..row.view() };
@@ -320,6 +327,10 @@ mod tests {
         let other =
             LedgerRow { id: RowId("row_x.1".to_owned()), corrects: Some(row.id.clone()), ..row.clone() };
         assert_eq!(other.view().to_row(), other);
+        let (own, correction) = (UsageSum::of(&row), UsageSum::of(&other).totals);
+        assert_eq!((own.totals.attempts, own.totals.estimated, own.assumed), (1, 1, 1));
+        assert_eq!((correction.attempts, correction.estimated, correction.unpriced), (0, 0, 0));
+        assert_eq!((correction.cost, UsageSum::of(&other).assumed), (row.cost.unwrap(), 0));
         assert_eq!((row.view().grain(), row.view().sum()), (row.grain(), UsageSum::of(&row)));
     }
 }

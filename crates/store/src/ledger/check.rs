@@ -15,6 +15,8 @@ pub(crate) fn check(
     table.visit(keys::FEED.to_vec(), &end_of(keys::FEED), &mut |key, stored| {
         if keys::number_of_feed(key).is_none() || entry::time(stored).is_none() {
             each(place(key), Some("this entry of the feed is damaged".to_owned()));
+        } else if entry::is_closed(stored) {
+            each(place(key), entry::closed(key, stored).err().map(|_| "this closing is damaged".to_owned()));
         } else if entry::is_row(stored) {
             let row = entry::row(key, stored).ok().filter(|row| Some(row.ended) == entry::time(stored));
             each(place(key), row.is_none().then(|| "this row is damaged".to_owned()));

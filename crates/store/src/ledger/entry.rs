@@ -4,13 +4,15 @@
 //! counts and prices, most often its session's root) is left out. As JSON, as it was once, it took three times the bytes and
 //! several times the work. Rows of both forms are read, and stand beside each other.
 
-use playhouse_protocol::ledger::{CostByClass, FeedItem, Purpose, RowId, RowView, Tier, TurnEnd};
+use playhouse_protocol::ledger::{
+    CostByClass, FeedItem, LedgerClosed, Purpose, RowId, RowView, Tier, TurnEnd,
+};
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens};
 use playhouse_protocol::{KeyRef, Labels, LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::packed::{self, Packer, Unpacker};
-use super::{VERSION, damaged};
+use super::{VERSION, damaged, newer};
 use crate::{StoreError, value};
 
 /// What an entry begins with. 0 was the key of a row elsewhere, see `migrate`.
@@ -18,6 +20,9 @@ const TURN_END: u8 = 1;
 /// A row as JSON: nothing writes it any more.
 const ROW_AS_JSON: u8 = 2;
 const ROW: u8 = 3;
+/// The ledger was closed up to a time: that, and a checksum. An older engine takes it for an entry that it cannot read, and
+/// passes over it.
+const CLOSED: u8 = 4;
 
 const TIME_AT: usize = 1;
 const ROW_AT: usize = TIME_AT + size_of::<u64>();
@@ -26,8 +31,11 @@ const PACKED_AT: usize = ROW_AT + size_of::<u32>();
 
 /// What stands behind the checksum: the form of what follows.
 const FORM: u8 = 1;
-/// The form of rows that have an [`ATTRIBUTION`]. An engine that knows the first form only takes none of them.
+/// The form of rows that have an [`ATTRIBUTION`] or are [`LATE`]. An engine that knows the first form only takes none of them.
 const FORM_ATTRIBUTED: u8 = 2;
+
+/// The newest form of a row that this engine reads.
+pub(super) const NEWEST_FORM: u64 = FORM_ATTRIBUTED as u64;
 
 /// More than most rows take.
 const USUAL: usize = 512;
@@ -48,7 +56,11 @@ const LONG_WRITES: u64 = 1 << 9;
 const RARE: u64 = 1 << 10;
 /// Labels and a key.
 const ATTRIBUTION: u64 = 1 << 11;
-const ALL_BITS: u64 = (1 << 12) - 1;
+/// The row is late.
+const LATE: u64 = 1 << 12;
+const ALL_BITS: u64 = (1 << 13) - 1;
+/// Those that rows of [`FORM_ATTRIBUTED`] only may have.
+const ATTRIBUTED_BITS: u64 = ATTRIBUTION | LATE;
 
 /// The part of a row that is packed as JSON.
 #[derive(Default, Serialize, Deserialize)]
@@ -106,6 +118,39 @@ pub(super) fn is_row(entry: &[u8]) -> bool {
     matches!(entry.first(), Some(&(ROW | ROW_AS_JSON)))
 }
 
+/// Whether it is a row that corrects another.
+pub(super) fn is_correction(entry: &[u8]) -> bool {
+    if entry.first() != Some(&ROW) {
+        return false;
+    }
+    let bits = entry.get(PACKED_AT + 1..).and_then(|packed| Unpacker::new(packed).number());
+    bits.is_some_and(|bits| bits & CORRECTS != 0)
+}
+
+/// The entry that is to stand at `key` when the ledger is closed.
+pub(super) fn of_closed(key: &[u8], closed: LedgerClosed) -> Vec<u8> {
+    let mut entry = vec![CLOSED];
+    entry.extend_from_slice(&closed.until.as_millis().to_be_bytes());
+    let sum = packed::checksum(&[key, &entry]);
+    entry.extend_from_slice(&sum.to_be_bytes());
+    entry
+}
+
+/// Whether it says that the ledger was closed, readable or not.
+pub(super) fn is_closed(entry: &[u8]) -> bool {
+    entry.first() == Some(&CLOSED)
+}
+
+/// What an entry says that [`is_closed`].
+pub(super) fn closed(key: &[u8], entry: &[u8]) -> Result<LedgerClosed, StoreError> {
+    let read = || {
+        let (content, sum) = entry.split_at_checked(ROW_AT)?;
+        let is_whole = packed::checksum(&[key, content]).to_be_bytes() == *sum;
+        Some(LedgerClosed { until: time(entry)? }).filter(|_| is_whole)
+    };
+    read().ok_or_else(|| damaged("closing", key))
+}
+
 fn turn_end(entry: &[u8]) -> Option<TurnEnd> {
     let (_, content) = entry.split_first().filter(|(tag, _)| **tag == TURN_END)?;
     serde_json::from_slice(content).ok()
@@ -113,7 +158,7 @@ fn turn_end(entry: &[u8]) -> Option<TurnEnd> {
 
 /// The time that it is of.
 pub(super) fn time(entry: &[u8]) -> Option<Timestamp> {
-    if !is_row(entry) {
+    if !is_row(entry) && !is_closed(entry) {
         return turn_end(entry).map(|end| end.at);
     }
     let number = entry.get(TIME_AT..)?.first_chunk()?;
@@ -127,11 +172,25 @@ pub(super) fn row(key: &[u8], entry: &[u8]) -> Result<LedgerRow, StoreError> {
         Some(&ROW_AS_JSON) => entry.get(ROW_AT..).and_then(|stored| value::decode(VERSION, key, stored)),
         _ => None,
     };
-    found.ok_or_else(|| damaged("row", key))
+    found.ok_or_else(|| if is_newer(key, entry) { newer(key) } else { damaged("row", key) })
+}
+
+/// Whether it is a row as it was written, in a form or with parts that this engine does not know.
+fn is_newer(key: &[u8], entry: &[u8]) -> bool {
+    let sum = entry.get(ROW_AT..PACKED_AT);
+    if entry.first() != Some(&ROW) || sum != Some(&checksum(key, entry).to_be_bytes()) {
+        return false;
+    }
+    let mut unpacker = Unpacker::new(entry.get(PACKED_AT..).unwrap_or_default());
+    let (form, bits) = (unpacker.byte(), unpacker.number());
+    form.is_some_and(|form| u64::from(form) > NEWEST_FORM) || bits.is_some_and(|bits| bits & !ALL_BITS != 0)
 }
 
 /// What the entry at `key` holds.
 pub(super) fn item(key: &[u8], entry: &[u8]) -> Result<FeedItem, StoreError> {
+    if is_closed(entry) {
+        return closed(key, entry).map(FeedItem::Closed);
+    }
     match turn_end(entry) {
         Some(end) => Ok(FeedItem::TurnEnded(end)),
         None => row(key, entry).map(|row| FeedItem::Row(Box::new(row))),
@@ -156,8 +215,12 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
 /// Whether a row has more than [`LONG_WRITES`] leaves out.
 fn has_long_writes(row: &RowView<'_>) -> bool {
     let (tokens, prices) = (&row.tokens, &row.prices);
+    let is_charged = |costs: &CostByClass| {
+        [costs.cache_write_30m, costs.cache_write_12h].iter().any(|cost| *cost != Some(Cost::ZERO))
+    };
     tokens.cache_write_30m > 0
         || tokens.cache_write_12h > 0
+        || row.costs.is_some_and(is_charged)
         || prices.cache_write_30m.is_some()
         || prices.cache_write_12h.is_some()
 }
@@ -167,7 +230,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     let rare = Rare::of(row);
     let mut packer = Packer::new(entry);
     let is_attributed = !row.labels.is_empty() || row.key.is_some();
-    packer.byte(if is_attributed { FORM_ATTRIBUTED } else { FORM });
+    packer.byte(if is_attributed || row.late { FORM_ATTRIBUTED } else { FORM });
     packer.number(
         bit(ID, row.id.is_some())
             | bit(COSTS, row.costs.is_some())
@@ -180,7 +243,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(CORRECTS, row.corrects.is_some())
             | bit(LONG_WRITES, has_long_writes(row))
             | bit(RARE, rare.is_some())
-            | bit(ATTRIBUTION, is_attributed),
+            | bit(ATTRIBUTION, is_attributed)
+            | bit(LATE, row.late),
     );
     packer.byte(place(&PURPOSES, &row.purpose));
     packer.byte(place(&QUALITIES, &row.quality));
@@ -248,7 +312,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
     let ended = time(entry)?;
     let mut unpacker = Unpacker::new(entry.get(PACKED_AT..)?);
     let bits_of_form = match unpacker.byte()? {
-        FORM => ALL_BITS & !ATTRIBUTION,
+        FORM => ALL_BITS & !ATTRIBUTED_BITS,
         FORM_ATTRIBUTED => ALL_BITS,
         _ => return None,
     };
@@ -344,6 +408,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         started,
         ended,
         corrects,
+        late: has(LATE),
     })
 }
 

@@ -14,6 +14,8 @@ pub(super) const SESSION_SUMS: &[u8] = b"b/";
 pub(super) const MARK: &[u8] = b"m/ledger";
 pub(super) const FEED_MARK: &[u8] = b"m/ledger/feed";
 pub(super) const ARCHIVED_MARK: &[u8] = b"m/ledger/archived";
+pub(super) const FORM_MARK: &[u8] = b"m/ledger/form";
+pub(super) const CLOSED_MARK: &[u8] = b"m/ledger/closed";
 pub(super) const SETTLED_MARK: &[u8] = b"m/ledger/settled";
 pub(super) const OF_SESSION: &[u8] = b"j/";
 

@@ -26,6 +26,10 @@ const SLICE: usize = 1_000;
 pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreError> {
     let mark = |generation: u64| [&[LAYOUT][..], &generation.to_be_bytes()].concat();
     let table = &*source.table;
+    let form = number_at(table, keys::FORM_MARK)?;
+    if form > entry::NEWEST_FORM {
+        return Err(StoreError::Newer { what: format!("the ledger, with rows of form {form},") });
+    }
     let mut last = last_number(table)?;
     settle_as_far_as_possible(source, last)?;
     if generation > 1 && !is_marked(table, keys::MARK, generation, mark)? {
@@ -33,7 +37,9 @@ pub(crate) fn prepare(source: &Source, generation: u64) -> Result<u64, StoreErro
         tracing::info!("the ledger is made from the logs");
         last = fold(source, last)?;
     }
-    table.apply(Batch::from([(keys::MARK.to_vec(), Some(mark(generation)))]))?;
+    let form = entry::NEWEST_FORM.to_be_bytes().to_vec();
+    let marks = [(keys::MARK.to_vec(), Some(mark(generation))), (keys::FORM_MARK.to_vec(), Some(form))];
+    table.apply(Batch::from(marks))?;
     Ok(last)
 }
 
@@ -67,7 +73,7 @@ fn settle_as_far_as_possible(source: &Source, last: u64) -> Result<(), StoreErro
     tracing::error!(%error, "rows of the ledger are in no list and in no sum yet");
     let (settled, mut rows) = (number_at(&*source.table, keys::SETTLED_MARK)?, Vec::new());
     let read = each_entry(&*source.table, settled, last, &mut |number, key, stored| {
-        rows.extend(pending(number, key, stored));
+        rows.extend(pending(number, key, stored)?);
         Ok(true)
     });
     if let Err(error) = read {
@@ -78,14 +84,21 @@ fn settle_as_far_as_possible(source: &Source, last: u64) -> Result<(), StoreErro
 }
 
 /// The row of an entry, if it is one that can be read.
-fn pending(number: u64, key: &[u8], stored: &[u8]) -> Option<Arc<Pending>> {
+///
+/// # Errors
+/// A newer engine wrote it: it would be in no list and in no sum for ever.
+fn pending(number: u64, key: &[u8], stored: &[u8]) -> Result<Option<Arc<Pending>>, StoreError> {
     if !entry::is_row(stored) {
-        return None;
+        return Ok(None);
     }
-    let row = entry::row(key, stored).inspect_err(|error| {
-        tracing::error!(%error, "a row of the ledger is in no list and in no sum");
-    });
-    row.ok().map(|row| Arc::new(Pending::new(number, &row.view())))
+    match entry::row(key, stored) {
+        Ok(row) => Ok(Some(Arc::new(Pending::new(number, &row.view())))),
+        Err(error @ StoreError::Newer { .. }) => Err(error),
+        Err(error) => {
+            tracing::error!(%error, "a row of the ledger is in no list and in no sum");
+            Ok(None)
+        }
+    }
 }
 
 fn number_at(table: &dyn Table, key: &[u8]) -> Result<u64, StoreError> {
@@ -95,6 +108,11 @@ fn number_at(table: &dyn Table, key: &[u8]) -> Result<u64, StoreError> {
 /// Rows of before are not in the ledger any more.
 pub(crate) fn archived(table: &dyn Table) -> Result<Timestamp, StoreError> {
     Ok(Timestamp::from_millis(number_at(table, keys::ARCHIVED_MARK)?))
+}
+
+/// The time up to which the ledger is closed.
+pub(crate) fn closed(table: &dyn Table) -> Result<Timestamp, StoreError> {
+    Ok(Timestamp::from_millis(number_at(table, keys::CLOSED_MARK)?))
 }
 
 fn last_number(table: &dyn Table) -> Result<u64, StoreError> {
@@ -111,7 +129,7 @@ fn settle_rest(source: &Source, last: u64) -> Result<(), StoreError> {
         let mut rows = Vec::new();
         let mut looked_at = last;
         each_entry(table, settled, last, &mut |number, key, stored| {
-            rows.extend(pending(number, key, stored));
+            rows.extend(pending(number, key, stored)?);
             looked_at = number;
             Ok(rows.len() < MANY)
         })?;
@@ -155,7 +173,7 @@ fn fold_session(
 ) -> Result<u64, StoreError> {
     let round = Batch::new();
     let mut draft = Draft::new(&*source.table, &round);
-    let mut growth = Growth::after(last);
+    let mut growth = Growth::after(last, closed(&*source.table)?);
     let mut staging = Staging::new(&mut draft, &mut growth);
     let (mut turns, mut seen) = (HashSet::<MessageId>::new(), HashSet::new());
     let mut failed = None;

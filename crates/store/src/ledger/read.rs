@@ -202,6 +202,7 @@ pub(crate) fn archivable(source: &Source, query: &ArchiveQuery, end: u64) -> Res
         }
         if number > up_to {
             found.kept += u64::from(entry::is_row(stored));
+            found.kept_corrections += u64::from(entry::is_correction(stored));
             return Ok(true);
         }
         if entry::is_row(stored) {

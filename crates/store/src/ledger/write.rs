@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use playhouse_protocol::ledger::{RowView, TurnEnd};
+use playhouse_protocol::ledger::{LedgerClosed, RowView, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{Entry, MessageId, Record, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionSummary, Timestamp};
 
 use super::tail::{self, Pending};
 use super::{entry, keys, lists};
@@ -20,17 +20,24 @@ pub(crate) struct Growth {
     pub(crate) end: u64,
     /// The rows that it gained.
     pub(crate) rows: Vec<Arc<Pending>>,
+    /// The time up to which the ledger is closed, with it.
+    pub(crate) closed: Timestamp,
 }
 
 impl Growth {
-    /// Of a feed that ends with this number.
-    pub(crate) fn after(end: u64) -> Self {
-        Self { end, rows: Vec::new() }
+    /// Of a feed that ends with this number, and is closed up to this time.
+    pub(crate) fn after(end: u64, closed: Timestamp) -> Self {
+        Self { end, rows: Vec::new(), closed }
+    }
+
+    /// What comes behind it.
+    pub(crate) fn next(&self) -> Self {
+        Self::after(self.end, self.closed)
     }
 
     /// And then by this, which began where it ended.
     pub(crate) fn add(&mut self, more: Self) {
-        self.end = more.end;
+        (self.end, self.closed) = (more.end, more.closed);
         self.rows.extend(more.rows);
     }
 }
@@ -77,13 +84,37 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
         }
     }
 
-    /// Adds a row.
+    /// Adds a row. One that ended before the ledger was closed says that it is late.
     pub(super) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
+        let row = RowView { late: row.ended < self.growth.closed, ..*row };
         let key = self.next();
-        let entry = entry::of_row(&key, row)?;
+        let entry = entry::of_row(&key, &row)?;
         self.draft.put(key, entry);
-        self.growth.rows.push(Arc::new(Pending::new(self.growth.end, row)));
+        self.growth.rows.push(Arc::new(Pending::new(self.growth.end, &row)));
         Ok(())
+    }
+
+    /// Adds a correction. It is made after all that is closed, whatever the clock says.
+    pub(crate) fn correction(&mut self, row: &LedgerRow) -> Result<(), StoreError> {
+        let row = row.view();
+        self.row(&RowView { ended: row.ended.max(self.growth.closed), ..row })
+    }
+
+    /// Closes the ledger up to a time, unless it is closed further. The first time only sets where closing begins: what was
+    /// before belongs to no period that anybody was told of.
+    pub(crate) fn close(&mut self, until: Timestamp) {
+        if until <= self.growth.closed {
+            return;
+        }
+        let is_first = self.growth.closed == Timestamp::from_millis(0);
+        self.growth.closed = until;
+        self.draft.put(keys::CLOSED_MARK.to_vec(), until.as_millis().to_be_bytes().to_vec());
+        if is_first {
+            return;
+        }
+        let key = self.next();
+        let entry = entry::of_closed(&key, LedgerClosed { until });
+        self.draft.put(key, entry);
     }
 
     pub(super) fn turn_ended(

@@ -1,8 +1,14 @@
-//! The ledger: what every backend promises of it. `histories` holds that it is what the logs say after any history,
+//! The ledger: what every backend promises of it. `closings` and `corrections` hold that these are kept,
+//! `histories` that it is what the logs say after any history,
 //! `versions` that nothing is lost of what an older engine wrote.
 
+mod closings;
+mod corrections;
 mod histories;
 mod versions;
+
+use self::closings::what_comes_behind_a_closing_says_that_it_is_late;
+use self::corrections::a_correction_is_money_of_the_day_on_which_it_was_made;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +33,8 @@ conformance!(
     what_was_archived_stays_in_the_sums,
     sums_are_paged,
     numbers_that_a_server_made_up_harm_nothing,
+    a_correction_is_money_of_the_day_on_which_it_was_made,
+    what_comes_behind_a_closing_says_that_it_is_late,
 );
 
 /// Noon of the first day that rows are of.
@@ -112,6 +120,7 @@ fn told(store: &Store) -> Vec<String> {
                 format!("{} {}", row.attempt.as_str().get(4..16).unwrap(), row.tokens.input)
             }
             FeedItem::TurnEnded(end) => format!("end {}", end.turn.as_str().get(4..16).unwrap()),
+            FeedItem::Closed(closed) => format!("closed {}", closed.until.as_millis()),
         })
         .collect()
 }

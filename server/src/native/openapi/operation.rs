@@ -26,6 +26,7 @@ const DESCRIBED: &[Operation] = &[
     host_tools::RESULT,
     limits::LIST,
     usage::rows::ROWS,
+    usage::reprice::REPRICE,
 ];
 
 /// The schema of a type: `SchemaGenerator::subschema_for::<T>` for a reference to one of

@@ -6,6 +6,7 @@ use playhouse_protocol::changes::{
     ChangeKind, ChangeSource, ChangedFile, Coverage, FileContent, FileImage, TouchedFile, WorkspaceChanged,
 };
 use playhouse_protocol::consent::{Action, Risk};
+use playhouse_protocol::ledger::{RepriceReport, RepriceRequest};
 use playhouse_protocol::message::{CallInput, Changed};
 use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
@@ -135,6 +136,8 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("Damage", Answer, SchemaGenerator::subschema_for::<Damage>),
     ("LedgerRows", Answer, SchemaGenerator::subschema_for::<LedgerRows>),
     ("LedgerRow", Answer, SchemaGenerator::subschema_for::<LedgerRowView>),
+    ("RepriceRequest", Request, SchemaGenerator::subschema_for::<RepriceRequest>),
+    ("RepriceReport", Answer, SchemaGenerator::subschema_for::<RepriceReport>),
     ("KeyRef", Answer, SchemaGenerator::subschema_for::<KeyRef>),
     ("Grants", Answer, SchemaGenerator::subschema_for::<Grants>),
     ("Grant", Answer, SchemaGenerator::subschema_for::<GrantView>),

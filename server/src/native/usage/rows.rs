@@ -15,6 +15,7 @@ use schemars::{JsonSchema, Schema, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::sealed::{opened, sealed};
 use super::{decoded, encoded, invalid, time};
 use crate::app::App;
 use crate::native::extract::Search;
@@ -65,7 +66,8 @@ pub struct RowSearch {
     /// Only those of prompts that came with the key of this id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// `next` of the page before, with the same filters.
+    /// `next` of the page before, with the same filters. That of a key with directories of its own holds until the server is
+    /// started anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// At most so many.
@@ -95,7 +97,7 @@ impl RowSearch {
             model: self.model,
             label: label.transpose()?,
             key: self.key,
-            after: self.after.as_deref().map(decoded::<RowPlace>).transpose()?,
+            after: self.after.as_deref().map(|after| place(after, principal)).transpose()?,
             limit,
         };
         query.check().map_err(invalid)?;
@@ -202,6 +204,9 @@ pub(crate) struct LedgerRowView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     corrects: Option<RowId>,
+    /// Whether it came after sinks were told that the ledger is closed up to a later time than `ended`. Absent where not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    late: bool,
 }
 
 fn purpose_schema(_: &mut schemars::SchemaGenerator) -> Schema {
@@ -274,8 +279,18 @@ impl LedgerRowView {
             started: row.started,
             ended: row.ended,
             corrects: row.corrects,
+            late: row.late,
         }
     }
+}
+
+/// The place of a page as `principal` has it: a key with directories of its own learns nothing of rows that are not in them.
+fn text(place: &RowPlace, principal: &Principal) -> Result<String, Problem> {
+    if principal.roots.is_some() { sealed(place, principal) } else { encoded(place) }
+}
+
+fn place(text: &str, principal: &Principal) -> Result<RowPlace, Problem> {
+    if principal.roots.is_some() { opened(text, principal) } else { decoded(text) }
 }
 
 /// As [`rows`] is described.
@@ -304,10 +319,12 @@ pub(crate) async fn rows(
     for _ in 0..MOST_PAGES {
         query.limit = wanted - found.rows.len();
         let RowPage { rows, next } = app.engine().rows(query.clone()).await?;
+        // As many were passed over as one request may look at.
+        let is_cut = rows.len() < query.limit;
         let is_own = |row: &LedgerRow| principal.roots.is_none() || app.reaches(&principal, &row.workspace);
         found.rows.extend(rows.into_iter().filter(is_own));
         found.next = next;
-        if found.rows.len() >= wanted || found.next.is_none() {
+        if found.rows.len() >= wanted || found.next.is_none() || is_cut {
             break;
         }
         query.after.clone_from(&found.next);
@@ -316,7 +333,7 @@ pub(crate) async fn rows(
     let reads_all = principal.reads_all();
     Ok(Json(LedgerRows {
         rows: found.rows.into_iter().map(|row| LedgerRowView::new(row, reads_all)).collect(),
-        next: found.next.as_ref().map(encoded).transpose()?,
+        next: found.next.as_ref().map(|next| text(next, &principal)).transpose()?,
         archived_before: archived.filter(|archived| from.is_none_or(|from| from < *archived)),
     }))
 }

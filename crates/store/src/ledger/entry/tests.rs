@@ -49,6 +49,7 @@ fn plain() -> LedgerRow {
         started: Timestamp::from_millis(1_795_292_879_000),
         ended: Timestamp::from_millis(1_795_292_879_257),
         corrects: None,
+        late: false,
     }
 }
 
@@ -111,6 +112,11 @@ fn attributed() -> LedgerRow {
     LedgerRow { labels: labels.into(), key, raw: full().raw, assumed: vec!["eu".to_owned()], ..plain() }
 }
 
+/// One that came behind a closing.
+fn late() -> LedgerRow {
+    LedgerRow { late: true, ..plain() }
+}
+
 fn stored(view: &RowView<'_>) -> Vec<u8> {
     of_row(&keys::feed(KEY), view).unwrap()
 }
@@ -131,6 +137,7 @@ fn golden_rows_are_read_and_written_as_they_were() {
         ("row.packed.plain.bin", plain(), computed(&plain())),
         ("row.packed.full.bin", full(), stored(&full().view())),
         ("row.packed.attributed.bin", attributed(), computed(&attributed())),
+        ("row.packed.late.bin", late(), computed(&late())),
     ] {
         let golden = golden::of_today(name, &written);
         assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
@@ -144,14 +151,41 @@ fn golden_rows_are_read_and_written_as_they_were() {
 fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
     let form = |row: &LedgerRow| stored(&row.view())[PACKED_AT];
     assert_eq!((form(&plain()), form(&full()), form(&attributed())), (FORM, FORM, FORM_ATTRIBUTED));
+    assert_eq!(form(&late()), FORM_ATTRIBUTED);
     let with_key = LedgerRow { labels: Labels::new(), ..attributed() };
     assert_eq!((form(&with_key), read(&stored(&with_key.view()))), (FORM_ATTRIBUTED, Some(with_key)));
-    // What an engine of today cannot read is damage to it, too, and not a row without something.
+    // What an engine of today cannot read is refused, and not taken for a row without something.
     let mut newer = stored(&attributed().view());
     newer[PACKED_AT] = FORM_ATTRIBUTED + 1;
     let sum = checksum(&keys::feed(KEY), &newer).to_be_bytes();
     newer[ROW_AT..PACKED_AT].copy_from_slice(&sum);
     assert_eq!(read(&newer), None);
+    let refused = |entry: &[u8]| row(&keys::feed(KEY), entry).unwrap_err();
+    assert!(matches!(refused(&newer), StoreError::Newer { .. }), "{}", refused(&newer));
+    // A part that is not known, of a form that is; and a byte that changed.
+    let sealed = |mut entry: Vec<u8>| {
+        let sum = checksum(&keys::feed(KEY), &entry).to_be_bytes();
+        entry[ROW_AT..PACKED_AT].copy_from_slice(&sum);
+        entry
+    };
+    let mut bits = stored(&late().view());
+    bits[PACKED_AT + 2] |= 1 << 6;
+    assert!(matches!(refused(&sealed(bits.clone())), StoreError::Newer { .. }));
+    assert!(matches!(refused(&bits), StoreError::Damaged { .. }));
+    newer[PACKED_AT] += 1;
+    assert!(matches!(refused(&newer), StoreError::Damaged { .. }));
+}
+
+#[test]
+fn a_golden_closing_is_read_and_written_as_it_was() {
+    let closing = LedgerClosed { until: Timestamp::from_millis(1_795_294_800_000) };
+    let golden = golden::of_today("closed.bin", &of_closed(&keys::feed(KEY), closing));
+    assert_eq!(item(&keys::feed(KEY), &golden).unwrap(), FeedItem::Closed(closing));
+    assert_eq!((time(&golden), is_row(&golden)), (Some(closing.until), false));
+    assert!(item(&keys::feed(KEY + 1), &golden).is_err(), "in another's place");
+    for length in 1..golden.len() {
+        assert!(item(&keys::feed(KEY), &golden[..length]).is_err(), "cut at {length}");
+    }
 }
 
 #[test]

@@ -273,6 +273,7 @@ fn check_ends(store: &Store, is_open: impl Fn(SessionId, playhouse_protocol::Mes
                 waiting.insert((row.session, row.turn));
             }
             FeedItem::TurnEnded(end) => drop(waiting.remove(&(end.session, end.turn))),
+            FeedItem::Closed(_) => {}
         }
     }
     for (session, turn) in waiting {

@@ -19,7 +19,7 @@ fn by_number(store: &Store) -> BTreeMap<u64, LedgerRow> {
     let entries = store.ledger.feed(0, 1_000).unwrap().into_iter();
     let row = |(number, item)| match item {
         FeedItem::Row(row) => Some((number, *row)),
-        FeedItem::TurnEnded(_) => None,
+        FeedItem::TurnEnded(_) | FeedItem::Closed(_) => None,
     };
     entries.filter_map(row).collect()
 }
@@ -137,4 +137,58 @@ fn what_the_first_version_wrote_is_taken_over() {
     assert_eq!(store.ledger.feed(0, 100).unwrap().last().unwrap().0, end + 1);
     let sums = usage(&store, UsageQuery::default());
     assert_eq!(sums[&UsageKey::default()].totals.attempts, 13);
+}
+
+#[test]
+fn what_a_newer_engine_wrote_is_refused_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let begin = vec![created(session(1), TENANT, "/w"), turn(1), started(1, 1), used(1, 5)];
+    write(&store, 1, TENANT, NOON, begin);
+    let row = rows(&store, RowQuery::default());
+    create(&store, session(2));
+    drop(store);
+    let key = [&b"x/"[..], &1_u64.to_be_bytes()].concat();
+    let of_row = |change: &dyn Fn(&mut Vec<u8>)| {
+        tamper(directory.path(), |database| {
+            let mut entry = database.get(&key).unwrap().unwrap().to_vec();
+            change(&mut entry);
+            // Behind a tag and a time, over all but itself.
+            let mut hasher = crc32fast::Hasher::new();
+            [&key[..], &entry[..9], &entry[13..]].iter().for_each(|part| hasher.update(part));
+            entry[9..13].copy_from_slice(&hasher.finalize().to_be_bytes());
+            database.insert(&key, entry).unwrap();
+        });
+    };
+    let refused = || match Store::open(directory.path()) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("it is opened"),
+    };
+    // A row of a form that is not known, in no list yet.
+    of_row(&|entry| entry[13] += 7);
+    tamper(directory.path(), |database| drop(database.remove("m/ledger/settled").unwrap()));
+    let error = refused();
+    assert!(
+        error.contains("was written by a newer engine") && error.contains("Nothing was changed"),
+        "{error}"
+    );
+    of_row(&|entry| entry[13] -= 7);
+    assert_eq!(rows(&Store::open(directory.path()).unwrap(), RowQuery::default()), row);
+    // The mark that a newer engine leaves.
+    let form = |form: u64| {
+        tamper(directory.path(), |database| {
+            drop(database.insert("m/ledger/form", &form.to_be_bytes()).unwrap());
+        });
+    };
+    form(3);
+    assert!(refused().contains("with rows of form 3"), "{}", refused());
+    form(2);
+    // One that stands in lists is not passed over either: whoever bills waits for the right engine.
+    let store = Store::open(directory.path()).unwrap();
+    create(&store, session(3));
+    drop(store);
+    of_row(&|entry| entry[13] += 7);
+    let store = Store::open(directory.path()).unwrap();
+    assert!(store.ledger.feed(0, 9).unwrap_err().to_string().contains("by a newer engine"));
+    assert!(store.ledger.rows(&RowQuery::default()).unwrap_err().to_string().contains("by a newer engine"));
 }

@@ -1,0 +1,187 @@
+//! Prices rows anew: adds the difference to what they cost at the prices that hold now.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use playhouse_billing::reprice::{Corrections, CurrentPrices, Repriced, reprice};
+use playhouse_protocol::ledger::{
+    CURRENCY, GroupBy, RepriceReport, RepriceRequest, RowId, RowQuery, UsageQuery,
+};
+use playhouse_protocol::nearest::did_you_mean;
+use playhouse_protocol::{CommandError, Day, LedgerRow, ModelRef, SessionId, Timestamp};
+
+use crate::api::engine::Engine;
+use crate::base::now;
+
+/// How many rows are read, and at most corrected, at once.
+const PAGE: usize = 1_000;
+
+/// How many groups are read at once.
+const GROUPS: usize = 1_000;
+
+impl Engine {
+    /// Adds a correction for each row of these models and days that costs something else at the prices that hold now. Calls
+    /// inside of an answer that another model answered are rows of that model. What was corrected before is taken into
+    /// account, so that a repetition adds nothing; so does one after a failure in the middle.
+    ///
+    /// # Errors
+    /// The request cannot be fulfilled, or the store failed.
+    pub async fn reprice(&self, request: RepriceRequest) -> Result<RepriceReport, CommandError> {
+        let RepriceRequest { from, to, models, dry_run } = request;
+        if from >= to {
+            let reason = format!(
+                "`from` ({from}) is not before `to` ({to}), which is the first day that does not count: no day is in between"
+            );
+            return Err(CommandError::Invalid(reason));
+        }
+        if models.is_empty() {
+            return Err(CommandError::Invalid(
+                "`models` is empty: name the models whose rows are priced anew".into(),
+            ));
+        }
+        // One at a time: it depends on the corrections that are there.
+        let _held = self.shared.repricing.lock().await;
+        let models: BTreeSet<ModelRef> = models.into_iter().collect();
+        let used = self.attempts_by_model(None, None).await?;
+        for model in &models {
+            check_model(model, &used)?;
+        }
+        let archived_before = self.archived_before().await?;
+        let mut report = RepriceReport { dry_run, ..RepriceReport::default() };
+        for model in models {
+            let prices = CurrentPrices {
+                list: self.shared.directory.prices(&model),
+                catalogue: self.shared.directory.catalogue(&model),
+            };
+            self.reprice_model(&model, (from, to), &prices, archived_before, &mut report).await?;
+        }
+        if !dry_run && report.corrected > 0 {
+            tracing::info!(corrected = report.corrected, %from, %to, "rows of the ledger were corrected");
+        }
+        for cost in report.difference.values_mut() {
+            *cost = cost.normalized();
+        }
+        Ok(report)
+    }
+
+    async fn reprice_model(
+        &self,
+        model: &ModelRef,
+        (from, to): (Day, Day),
+        prices: &CurrentPrices,
+        archived_before: Option<Timestamp>,
+        report: &mut RepriceReport,
+    ) -> Result<(), CommandError> {
+        let all = RowQuery {
+            from: Some(from.start()),
+            model: Some(model.clone()),
+            limit: PAGE,
+            ..RowQuery::default()
+        };
+        // Corrections are as late as their rows, or later.
+        let mut corrections = HashMap::<RowId, Corrections>::new();
+        self.each_page(all.clone(), |rows| {
+            for row in rows {
+                if let Some(corrected) = &row.corrects {
+                    corrections.entry(corrected.clone()).or_default().add(&row);
+                }
+            }
+            Vec::new()
+        })
+        .await?;
+        // Sums stay when rows are archived: those that are missing were. No row of these days can be new.
+        let last = archived_before
+            .map(|before| Day::of(Timestamp::from_millis(before.as_millis().saturating_sub(1))));
+        let end = last.map_or(from, |last| last.next().min(to));
+        let counted =
+            if end > from { self.attempts_by_model(Some(from), Some(end)).await? } else { BTreeMap::new() };
+        let (made, mut there) = (now(), 0);
+        let none = Corrections::default();
+        self.each_page(RowQuery { to: Some(to.start()), ..all }, |rows| {
+            let mut new = Vec::new();
+            for row in rows.iter().filter(|row| row.corrects.is_none()) {
+                report.looked_at += 1;
+                there += u64::from(row.ended < end.start());
+                match reprice(row, corrections.get(&row.id).unwrap_or(&none), prices, made) {
+                    Repriced::Unpriced => report.unpriced += 1,
+                    Repriced::Same => {}
+                    Repriced::Corrected(correction) => {
+                        report.corrected += 1;
+                        let difference = report.difference.entry(CURRENCY.to_owned()).or_default();
+                        *difference += correction.cost.unwrap_or_default();
+                        new.push(*correction);
+                    }
+                }
+            }
+            if report.dry_run { Vec::new() } else { new }
+        })
+        .await?;
+        report.archived += counted.get(model).copied().unwrap_or_default().saturating_sub(there);
+        Ok(())
+    }
+
+    /// Reads rows page by page, and adds the corrections that `take` makes of a page before the next one is read.
+    async fn each_page(
+        &self,
+        mut query: RowQuery,
+        mut take: impl FnMut(Vec<LedgerRow>) -> Vec<LedgerRow>,
+    ) -> Result<(), CommandError> {
+        loop {
+            let page = self.rows(query.clone()).await?;
+            let new = take(page.rows);
+            if !new.is_empty() {
+                let charged: BTreeSet<(String, SessionId)> =
+                    new.iter().map(|row| (row.tenant.clone(), row.root)).collect();
+                let written = self.ledger(move |ledger| ledger.correct(new)).await;
+                // What was refused may be there all the same.
+                for (tenant, root) in charged {
+                    self.shared.purses.corrected(&tenant, root);
+                }
+                written?;
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// How many attempts there were of each model from one day to before another, archived ones included.
+    async fn attempts_by_model(
+        &self,
+        from: Option<Day>,
+        to: Option<Day>,
+    ) -> Result<BTreeMap<ModelRef, u64>, CommandError> {
+        let mut query = UsageQuery {
+            from: from.map(Day::start),
+            to: to.map(Day::start),
+            by: vec![GroupBy::Provider, GroupBy::Model],
+            limit: GROUPS,
+            ..UsageQuery::default()
+        };
+        let mut attempts = BTreeMap::new();
+        loop {
+            let page = self.usage_by(query.clone()).await?;
+            for group in page.groups {
+                let (Some(provider), Some(model)) = (group.key.provider, group.key.model) else { continue };
+                let Some(name) = model.strip_prefix(&format!("{provider}/")) else { continue };
+                *attempts.entry(ModelRef::new(&provider, name)).or_default() += group.sum.totals.attempts;
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(attempts),
+            }
+        }
+    }
+}
+
+fn check_model(model: &ModelRef, used: &BTreeMap<ModelRef, u64>) -> Result<(), CommandError> {
+    if used.contains_key(model) {
+        return Ok(());
+    }
+    let names: Vec<String> = used.keys().map(ToString::to_string).collect();
+    let meant = did_you_mean(&model.to_string(), names.iter().map(|name| &name[..]));
+    let reason = format!(
+        "no row of the ledger is of model \"{model}\": `playhouse usage --by model` lists those that were used{meant}"
+    );
+    Err(CommandError::Invalid(reason))
+}

@@ -1,0 +1,146 @@
+//! Rows that are priced anew, and the budgets that they count in.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mock_llm::{Model, Script, UsageOverride, text};
+use playhouse_billing::budget::{Budgets, Limits, Per, TenantBudget};
+use playhouse_protocol::ledger::{
+    ArchiveQuery, RepriceReport, RepriceRequest, RowQuery, UsageQuery, UsageSum,
+};
+use playhouse_protocol::limit::Amount;
+use playhouse_protocol::record::TurnOutcome;
+use playhouse_protocol::{CommandError, Cost, Day, ErrorCode, ModelRef, Prompt};
+use playhouse_store::Store;
+
+use crate::support::Stage;
+
+/// A model that uses 1,500 tokens of input and 500 of output in each turn: $0.004 at the usual prices.
+fn script() -> Script {
+    let usage = UsageOverride { input: Some(1_500), output: Some(500), ..UsageOverride::default() };
+    let model = || Model { cycle: true, ..Model::new().step(text("Done.").usage(usage)) };
+    Script::new().model("dear", model()).model("m", model()).model("priceless", model())
+}
+
+fn dollars(text: &str) -> Cost {
+    Cost(text.parse().unwrap())
+}
+
+async fn stage(max: &str) -> Stage {
+    let limits = Limits { cost: Some(dollars(max)), tokens: None };
+    let budgets = Budgets { tenant: TenantBudget { limits, per: Per::Ever }, ..Budgets::default() };
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let stage =
+        Stage::with(Store::memory().unwrap(), folder, script(), |options| options.budgets = budgets).await;
+    stage.directory.window.store(2_000, Ordering::SeqCst);
+    stage
+}
+
+fn request(model: &str) -> RepriceRequest {
+    let models = vec![ModelRef::new("mock", model)];
+    RepriceRequest { from: Day(0), to: Day(1_000_000), models, dry_run: false }
+}
+
+async fn used(stage: &Stage) -> UsageSum {
+    let page = stage.engine.usage_by(UsageQuery::default()).await.unwrap();
+    page.groups.first().map(|group| group.sum).unwrap_or_default()
+}
+
+fn difference(report: &RepriceReport) -> Option<String> {
+    report.difference.get("USD").map(|cost| cost.0.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_change_of_prices_is_corrected_once_and_counts_in_budgets() {
+    let stage = stage("0.05").await;
+    let session = stage.session("dear").await;
+    let other = stage.session("m").await;
+    for session in [&session, &other] {
+        session.run(Prompt::text("go")).await.unwrap();
+    }
+    assert_eq!(used(&stage).await.totals.cost, dollars("0.008"));
+    stage.directory.dearness.store(3, Ordering::SeqCst);
+    let dry = stage.engine.reprice(RepriceRequest { dry_run: true, ..request("dear") }).await.unwrap();
+    assert_eq!((dry.looked_at, dry.corrected, difference(&dry)), (1, 1, Some("0.008".to_owned())));
+    assert_eq!(used(&stage).await.totals.cost, dollars("0.008"));
+    let report = stage.engine.reprice(request("dear")).await.unwrap();
+    assert_eq!(report, RepriceReport { dry_run: false, ..dry });
+    let again = stage.engine.reprice(request("dear")).await.unwrap();
+    assert_eq!((again.looked_at, again.corrected, difference(&again)), (1, 0, None));
+    let totals = used(&stage).await.totals;
+    assert_eq!((totals.cost, totals.attempts, totals.tokens.output), (dollars("0.016"), 2, 1_000));
+    assert_eq!(stage.engine.spent_today("local").await.unwrap().0, Some(dollars("0.016")));
+    let limits = stage.engine.budgets("local").await.unwrap();
+    assert_eq!(limits[0].used, Some(Amount::Usd(dollars("0.016"))));
+    // The session is in memory, and its budget is followed: $0.036 is left, and a step may need $0.035.
+    stage.directory.dearness.store(15, Ordering::SeqCst);
+    assert_eq!(difference(&stage.engine.reprice(request("dear")).await.unwrap()), Some("0.048".to_owned()));
+    let ended = other.run(Prompt::text("go")).await.unwrap().ended;
+    let error = ended.error.unwrap_or_else(|| panic!("it was covered: {:?}", ended.outcome));
+    assert_eq!(error.code, ErrorCode::Budget);
+    assert_eq!(error.limit.unwrap().used, Some(Amount::Usd(dollars("0.064"))));
+    // And back again.
+    stage.directory.dearness.store(1, Ordering::SeqCst);
+    assert_eq!(difference(&stage.engine.reprice(request("dear")).await.unwrap()), Some("-0.056".to_owned()));
+    let ended = other.run(Prompt::text("go")).await.unwrap().ended;
+    assert_eq!(ended.outcome, TurnOutcome::Completed, "{ended:?}");
+    assert_eq!(used(&stage).await.totals.cost, dollars("0.012"));
+    let rows = stage.engine.rows(RowQuery::default()).await.unwrap().rows;
+    let corrections: Vec<_> = rows.iter().filter(|row| row.corrects.is_some()).collect();
+    assert_eq!(corrections.len(), 3);
+    let corrected = rows.iter().find(|row| row.model == "dear" && row.corrects.is_none()).unwrap();
+    assert!(corrections.iter().all(|row| row.corrects.as_ref() == Some(&corrected.id)));
+    // What a session used, by its log or its rows, is money only as well.
+    let tree = stage.engine.tree_usage(session.id()).await.unwrap();
+    assert_eq!((tree.sum.totals.attempts, tree.sum.totals.cost), (1, dollars("0.004")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_priced_anew_is_said() {
+    let stage = stage("1000").await;
+    let session = stage.session("dear").await;
+    session.run(Prompt::text("go")).await.unwrap();
+    let before = loop {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        let before = stage.engine.used_today("local").await.unwrap().1;
+        let query = ArchiveQuery { before, up_to: None, after: 0, limit: 0 };
+        let page = stage.engine.archivable(query).await.unwrap();
+        if page.rows.len() == 1 {
+            stage.engine.archive(before, page.numbers).await.unwrap();
+            break before;
+        }
+    };
+    session.run(Prompt::text("go")).await.unwrap();
+    stage.directory.dearness.store(2, Ordering::SeqCst);
+    for _ in 0..2 {
+        let report = stage.engine.reprice(request("dear")).await.unwrap();
+        assert_eq!((report.looked_at, report.archived), (1, 1), "{before}: {report:?}");
+    }
+    assert_eq!(used(&stage).await.totals.cost, dollars("0.012"));
+    // A period without rows has nothing to correct.
+    let long_ago = RepriceRequest { from: Day(0), to: Day(5), ..request("dear") };
+    assert_eq!(stage.engine.reprice(long_ago).await.unwrap(), RepriceReport::default());
+    for (wrong, said) in [
+        (RepriceRequest { from: Day(5), to: Day(5), ..request("dear") }, "is not before `to`"),
+        (RepriceRequest { models: Vec::new(), ..request("dear") }, "`models` is empty"),
+        (request("dera"), "no row of the ledger is of model \"mock/dera\""),
+        (request("dera"), "did you mean \"mock/dear\""),
+    ] {
+        match stage.engine.reprice(wrong).await.unwrap_err() {
+            CommandError::Invalid(reason) => {
+                assert!(reason.contains(said), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_without_a_price_stays_as_it_is() {
+    let stage =
+        Stage::with(Store::memory().unwrap(), Arc::new(tempfile::tempdir().unwrap()), script(), |_| {}).await;
+    stage.session("priceless").await.run(Prompt::text("go")).await.unwrap();
+    let report = stage.engine.reprice(request("priceless")).await.unwrap();
+    assert_eq!((report.looked_at, report.corrected, report.unpriced), (1, 0, 1));
+    assert_eq!(used(&stage).await.totals.unpriced, 1);
+}
