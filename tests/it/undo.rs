@@ -8,7 +8,7 @@ use mock_llm::{Model, call, text};
 use playhouse::protocol::{Record, RevertReport};
 use serde_json::json;
 
-use crate::stage::{Stage, in_both, until};
+use crate::stage::{Stage, contents, in_both, until};
 
 /// Nobody is there to be asked.
 const ALLOWED: &str = "[permissions]\nedit = \"allow\"\n";
@@ -103,4 +103,50 @@ fn after_kills_in_the_middle_of_writes_undo_leaves_nothing_behind() {
     stage.playhouse(["sessions", "undo", &session, "--path", "typo.txt"]).is(2).says(["was not changed"]);
     let sets = stage.records(&session);
     assert!(sets.iter().any(|record| matches!(record, Record::WorkspaceChanged(_))));
+}
+
+#[test]
+fn an_undo_that_is_killed_goes_on_when_it_is_asked_for_again() {
+    let made = "for n in $(seq 400); do echo made > m$n.txt; echo changed > f$n.txt; done";
+    let stage = Stage::new(Model::new().step(call("bash", json!({"command": made}))).step(text("Done.")));
+    stage.configure("[permissions]\n\"*\" = \"allow\"\n");
+    for number in 1..=400 {
+        stage.write(&format!("f{number}.txt"), format!("before {number}\n"));
+    }
+    let before = contents(&stage.workspace);
+    stage.run(["go"]).is(0);
+    let after = contents(&stage.workspace);
+    assert_eq!(after.len(), 2 * before.len());
+    let session = stage.session();
+    let mut cut_off = 0;
+    for rest in [750, 650, 550] {
+        let mut command = stage.command(["sessions", "undo", &session]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut engine = command.spawn().unwrap();
+        let mut ended = false;
+        until("it takes back", || {
+            ended = engine.try_wait().unwrap().is_some();
+            ended || fs::read_dir(&stage.workspace).unwrap().count() <= rest
+        });
+        cut_off += usize::from(!ended);
+        engine.kill().unwrap();
+        engine.wait().unwrap();
+        if ended {
+            break;
+        }
+    }
+    assert!(cut_off > 0, "it was over before it could be killed");
+    stage.playhouse(["sessions", "undo", &session]).is(0);
+    // What a killed process had just taken away stands under a hidden name for an hour.
+    let files = || {
+        let mut files = contents(&stage.workspace);
+        files.retain(|path, _| !path.file_name().unwrap().to_string_lossy().starts_with(".playhouse-"));
+        files
+    };
+    assert!(files() == before, "all is as it was");
+    // However often it began, all of it is done again.
+    until("all is done again", || {
+        stage.playhouse(["sessions", "redo", &session]).is(0);
+        files() == after
+    });
 }

@@ -19,7 +19,7 @@
 mod carry;
 mod in_place;
 mod kept;
-mod leftovers;
+pub(crate) mod leftovers;
 mod link;
 mod names;
 mod take;

@@ -56,7 +56,7 @@ fn sweep(directory: &OwnedFd, now: SystemTime) {
 }
 
 /// Whether a change gives such a name: `.playhouse-NUMBER-NUMBER.tmp`.
-fn is_temporary(name: &[u8]) -> bool {
+pub(crate) fn is_temporary(name: &[u8]) -> bool {
     let numbers = || {
         let inner = name.strip_prefix(b".playhouse-")?.strip_suffix(b".tmp")?;
         let at = inner.iter().position(|byte| *byte == b'-')?;

@@ -13,6 +13,7 @@ use rustix::fs::{FileType, Stat};
 
 use super::spool::Spool;
 use super::{Content, Entry, Files, LARGEST, Stamp, Why};
+use crate::door::leftovers::is_temporary;
 use crate::repository::unknown::{Rules, is_ignored, rules_in};
 use crate::repository::{LONGEST_LIST, Tracked};
 use crate::{hash, hash_of};
@@ -137,7 +138,9 @@ impl Walk<'_> {
         inherited.ignored.push(rules_in(folder, path));
         inherited.converted.push(converted(path, &text(folder, ".gitattributes")));
         let length = path.len();
-        for name in names.iter().filter(|name| *name != ".git") {
+        // What a change of a file tool puts beside it for a moment is no file of anybody's.
+        let counts = |name: &&std::ffi::OsString| *name != ".git" && !is_temporary(name.as_bytes());
+        for name in names.iter().filter(counts) {
             let Ok(facts) = folder.facts(name) else { continue };
             path.truncate(length);
             path.extend_from_slice(name.as_bytes());
