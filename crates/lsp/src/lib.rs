@@ -4,12 +4,14 @@
 //! - [`Client::show`] tells the server what stands in a file, [`Client::diagnose`] asks what is wrong with it. There are three
 //!   answers, never two: nothing, these problems, and *not known yet* ([`Known`]).
 //! - [`Client::ask`] is for the rest: definitions, references, symbols, calls, and the edits of a rename.
+//! - [`ServerEntry`] says how a server is started; [`builtin`] are those that are known.
 //!
 //! What a server says is bounded in size and in time: [`frame`], [`RequestError`].
 
 mod client;
 mod connection;
 mod diagnostics;
+mod entry;
 pub mod frame;
 mod operation;
 mod position;
@@ -17,5 +19,6 @@ mod position;
 pub use client::{Client, Start};
 pub use connection::RequestError;
 pub use diagnostics::{Known, Problem, Severity, difference};
+pub use entry::{ServerEntry, builtin};
 pub use operation::{Answer, FileEdits, Operation, Place, Query};
 pub use position::{Encoding, Span, Spot, apply};
