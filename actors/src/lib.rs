@@ -79,6 +79,7 @@ pub use playhouse_tools::host_tool::{HOST_PERMISSION, HostToolError};
 pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};
+pub use shared::lsp::{LspFile, LspLimits, LspOptions, LspServers, LspState, LspStatus, LspSymbol};
 pub use shared::mcp::{
     LeasedServer, LoginBegun, LoginFailure, McpOptions, McpServers, McpState, McpStatus, Redirected,
 };

@@ -136,6 +136,12 @@ impl LspDraft {
                 if words.first().is_none_or(|program| program.trim().is_empty()) {
                     return Err("no program is named".to_owned());
                 }
+                if let Some(program) = words.first().filter(|it| it.contains('/') && !it.starts_with('/')) {
+                    return Err(format!(
+                        "\"{}\" is neither the name of a program nor an absolute path",
+                        program.escape_debug()
+                    ));
+                }
                 self.command = Some(words.clone());
             }
             (KeyName::LspExtensions, Value::List(extensions)) => {
@@ -258,6 +264,7 @@ mod tests {
             ("[lsp.x]\nextensions = [\".x\"]", ":1: the language server \"x\" has no `command`"),
             ("[lsp.x]\ncommand = [\"p\"]", "has no `extensions`"),
             ("[lsp.x]\ncommand = []", ":2: `lsp.x.command`: no program is named"),
+            ("[lsp.x]\ncommand = [\"bin/p\"]", "neither the name of a program nor an absolute path"),
             ("[lsp.x]\ncommand = \"p\"", ":2: `lsp.x.command` is text, expected a list of texts"),
             ("[lsp.x]\nextensions = [\"x\"]", "write it as"),
             ("[lsp.x]\nroot_markers = [\"a/b\"]", "not the name of a file"),

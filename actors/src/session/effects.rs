@@ -11,7 +11,7 @@ use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
 use playhouse_tools::submit::SubmitOutput;
-use playhouse_tools::{CallContext, OutputSink, Registry, Tool as _, ToolSources, WriteLog};
+use playhouse_tools::{CallContext, CallObserver, OutputSink, Registry, Tool as _, ToolSources, WriteLog};
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
 
@@ -297,6 +297,10 @@ impl SessionState {
         let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
         let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
         let journal = Journal { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
+        let mut observers: Vec<Box<dyn CallObserver>> = vec![Box::new(journal)];
+        if let Some(servers) = &self.shared.lsp {
+            observers.push(Box::new(servers.observer(self.scope.clone())));
+        }
         let host = Arc::new(SessionHost {
             session_id: self.id,
             call,
@@ -311,7 +315,7 @@ impl SessionState {
             todos: self.todos.clone(),
             rules: self.rules.clone(),
             session: myself.clone(),
-            observers: vec![Box::new(journal)],
+            observers,
         });
         let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };
         let walls = match walls {

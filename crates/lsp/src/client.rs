@@ -45,6 +45,27 @@ pub struct Client {
     showing: tokio::sync::Mutex<()>,
 }
 
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It was made.
+    Made,
+    /// Its content changed.
+    Changed,
+    /// It was removed.
+    Removed,
+}
+
+impl Touch {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Made => 1,
+            Self::Changed => 2,
+            Self::Removed => 3,
+        }
+    }
+}
+
 /// The files that a server was shown.
 #[derive(Debug, Default)]
 struct Files {
@@ -240,6 +261,11 @@ impl Client {
         self.connection.ended()
     }
 
+    /// Waits until nothing comes from the server any more, and says why.
+    pub fn gone(&self) -> impl Future<Output = String> + Send + use<> {
+        self.connection.closed()
+    }
+
     /// The folder that the server is for.
     pub fn root(&self) -> &Path {
         &self.ears.root
@@ -254,20 +280,25 @@ impl Client {
         self.files().shown.get(path).map(|shown| (Arc::clone(&shown.text), shown.version))
     }
 
+    /// The version in which a file was shown last; none is given twice.
+    pub fn version(&self, path: &Path) -> Option<i32> {
+        self.text(path).map(|(_, version)| version)
+    }
+
     /// The files that the server was shown.
     pub fn shown(&self) -> Vec<PathBuf> {
         self.files().shown.keys().cloned().collect()
     }
 
-    /// Tells the server what stands in a file now, which it may not have been shown before.
+    /// Tells the server what stands in a file now, which it may not have been shown before. Whether that is news.
     ///
     /// # Errors
     /// The server ended, or reads nothing.
-    pub async fn show(&self, path: &Path, text: &str) -> Result<(), RequestError> {
+    pub async fn show(&self, path: &Path, text: &str) -> Result<bool, RequestError> {
         let uri = uri_of(path).ok_or_else(|| RequestError::Odd("a path that is no address".to_owned()))?;
         let _showing = self.showing.lock().await;
         if self.files().shown.get(path).is_some_and(|shown| *shown.text == *text) {
-            return Ok(());
+            return Ok(false);
         }
         let mut places = self.connection.places(2).await?;
         // From here on nothing is waited for: what is known as shown is on its way.
@@ -288,7 +319,7 @@ impl Client {
         }
         // Some check a file only when it is saved; it is on the disk by now.
         places.tell("textDocument/didSave", &json!({"textDocument": {"uri": uri}}));
-        Ok(())
+        Ok(true)
     }
 
     /// Tells the server that a file is not of interest any more, or gone.
@@ -304,6 +335,20 @@ impl Client {
         files.changed = Some(Instant::now());
         places.tell("textDocument/didClose", &json!({"textDocument": {"uri": uri}}));
         Ok(())
+    }
+
+    /// Tells the server which files were made, changed or removed on the disk, whether it was shown them or not.
+    ///
+    /// # Errors
+    /// The server ended, or reads nothing.
+    pub async fn touched(&self, files: &[(PathBuf, Touch)]) -> Result<(), RequestError> {
+        let event =
+            |(path, touch): &(PathBuf, Touch)| Some(json!({"uri": uri_of(path)?, "type": touch.number()}));
+        let changes: Vec<Value> = files.iter().filter_map(event).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.connection.notify("workspace/didChangeWatchedFiles", &json!({"changes": changes})).await
     }
 
     /// What is wrong with a file that was shown, as it was shown last. Waits at most so long for the server.

@@ -122,6 +122,15 @@ impl Connection {
         self.ended.borrow().clone()
     }
 
+    /// Waits until nothing is heard any more, and says why.
+    pub(crate) fn closed(&self) -> impl Future<Output = String> + Send + use<> {
+        let mut ended = self.ended.clone();
+        async move {
+            let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            reason.unwrap_or_else(|| "it is not used any more".to_owned())
+        }
+    }
+
     /// Tells the server something.
     pub(crate) async fn notify(&self, method: &str, params: &Value) -> Result<(), RequestError> {
         self.places(1).await?.tell(method, params);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 /// A language server: how it is started, and for which files.
@@ -49,6 +49,11 @@ impl ServerEntry {
             since: None,
             is_configured: true,
         }
+    }
+
+    /// The variables of its environment with their values.
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.env.iter().map(|(name, value)| (name.as_str(), value.expose_secret()))
     }
 
     /// Whether it is for a file of this name.

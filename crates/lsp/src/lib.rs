@@ -16,9 +16,9 @@ pub mod frame;
 mod operation;
 mod position;
 
-pub use client::{Client, Start};
+pub use client::{Client, Start, Touch};
 pub use connection::RequestError;
 pub use diagnostics::{Known, Problem, Severity, difference};
 pub use entry::{ServerEntry, builtin};
-pub use operation::{Answer, FileEdits, Operation, Place, Query};
+pub use operation::{Answer, FileEdits, Operation, Place, Query, Symbol};
 pub use position::{Encoding, Span, Spot, apply};

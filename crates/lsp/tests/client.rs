@@ -239,12 +239,12 @@ async fn places_symbols_texts_and_edits_are_read_in_all_their_forms() {
     assert_eq!(asked.recv().await.unwrap()["params"]["position"], json!({"line": 1, "character": 3}));
     assert_eq!(ask(Operation::Hover).await, Ok(Answer::Text("one\n\ntwo".to_owned())));
     let Answer::Places(symbols) = ask(Operation::DocumentSymbol).await.unwrap() else { panic!("places") };
-    let names: Vec<_> = symbols.iter().map(|place| place.name.as_deref().unwrap()).collect();
-    assert_eq!((names, &*symbols[0].path), (vec!["class Outer", "method inner"], path));
+    let names: Vec<_> = symbols.iter().map(|place| place.symbol.as_ref().unwrap().shown()).collect();
+    assert_eq!((names, &*symbols[0].path), (vec!["class Outer".to_owned(), "method inner".to_owned()], path));
     let Answer::Edits(files) = ask(Operation::Rename).await.unwrap() else { panic!("edits") };
     assert_eq!(apply("one\n𝄞 two\n", &files[0].edits, client.encoding()).unwrap(), "one\n𝄞 new\n");
     let Answer::Places(callers) = ask(Operation::IncomingCalls).await.unwrap() else { panic!("places") };
-    assert_eq!(callers[0].name.as_deref(), Some("function g"));
+    assert_eq!(callers[0].symbol.as_ref().map(playhouse_lsp::Symbol::shown).as_deref(), Some("function g"));
     let error = ask(Operation::FindReferences).await.unwrap_err();
     assert_eq!(error, RequestError::Refused("it has no findReferences".to_owned()));
     drop(client);

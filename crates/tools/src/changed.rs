@@ -159,6 +159,12 @@ impl WriteLog {
         lock(&self.0.content).gaps.push(why.into());
     }
 
+    /// The files that were written so far and not taken out, in the order of their paths.
+    pub fn files(&self) -> Vec<FileWrite> {
+        let content = lock(&self.0.content);
+        content.files.values().filter(|write| !write.is_nothing()).cloned().collect()
+    }
+
     /// Whether this file was written by the call's own tool.
     pub fn names(&self, path: &Path) -> bool {
         lock(&self.0.content).files.contains_key(path)
