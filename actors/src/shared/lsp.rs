@@ -34,7 +34,7 @@ use super::{Lease, Leases, Rules, State};
 use found::{FoundServer, found, root_of};
 use kind::{Ground, START, ServerKey, Servers, Trust, key_of};
 pub(crate) use observer::LspObserver;
-pub use status::{LspFile, LspState, LspStatus, LspSymbol};
+pub use status::{LspFile, LspFound, LspState, LspStatus, LspSymbol};
 use tool::LspTool;
 
 /// Number of workspaces whose servers are known.

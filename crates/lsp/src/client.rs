@@ -148,7 +148,7 @@ impl Hears for Ears {
 }
 
 /// The address of a file.
-pub(crate) fn uri_of(path: &Path) -> Option<String> {
+pub fn uri_of(path: &Path) -> Option<String> {
     Url::from_file_path(path).ok().map(String::from)
 }
 

@@ -16,7 +16,7 @@ pub mod frame;
 mod operation;
 mod position;
 
-pub use client::{Client, Start, Touch};
+pub use client::{Client, Start, Touch, uri_of};
 pub use connection::RequestError;
 pub use diagnostics::{Known, Problem, Severity, difference};
 pub use entry::{ServerEntry, builtin};

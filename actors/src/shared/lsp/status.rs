@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics::gauge;
-use playhouse_lsp::{Answer, Known, Operation, Query, Spot};
+use playhouse_lsp::{Answer, Known, Operation, Query, ServerEntry, Spot, uri_of};
 use playhouse_protocol::metric::Metric;
 use playhouse_sandbox::process::use_of_groups;
 use tokio::time::{Duration, Instant};
 
+use super::found::{FoundServer, found};
 use super::{LspServers, State};
 
 /// How long one server is asked for symbols, or for what is wrong.
@@ -63,15 +64,40 @@ pub struct LspSymbol {
     pub name: String,
     /// The number of its kind in the protocol.
     pub kind: u64,
-    /// The file.
-    pub path: PathBuf,
-    /// Where it begins and ends, from 0: line and character.
+    /// The address of the file.
+    pub uri: String,
+    /// Where it begins, from 0: line and character.
     pub start: (u32, u32),
     /// Where it ends.
     pub end: (u32, u32),
 }
 
+/// A language server that may be used in a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LspFound {
+    /// Its name.
+    pub name: String,
+    /// Its program.
+    pub program: PathBuf,
+    /// Whether there is such a program.
+    pub is_there: bool,
+    /// Whether it lies in the workspace.
+    pub is_in_workspace: bool,
+}
+
 impl LspServers {
+    /// The servers among `entries` that may be used in a workspace (absolute, links resolved). Starts none. Blocks.
+    pub fn found(entries: &[ServerEntry], workspace: &Path) -> Vec<LspFound> {
+        let found = found(entries, workspace);
+        let one = |server: &Arc<FoundServer>| LspFound {
+            name: server.entry.name.clone(),
+            program: server.program.clone(),
+            is_there: server.program.is_absolute() && server.program.is_file(),
+            is_in_workspace: server.hash.is_some(),
+        };
+        found.iter().map(one).collect()
+    }
+
     /// The servers of a workspace, running or not; for a `tenant` only its own are told to run. Without a workspace those that
     /// run or failed. Looks for programs: blocks.
     pub fn status(&self, tenant: Option<&str>, workspace: Option<&Path>) -> Vec<LspStatus> {
@@ -153,7 +179,7 @@ impl LspServers {
                 Some(LspSymbol {
                     name: symbol.name,
                     kind: symbol.kind,
-                    path: place.path,
+                    uri: uri_of(&place.path)?,
                     start: (place.start.line, place.start.character),
                     end: (place.end.line, place.end.character),
                 })
