@@ -15,6 +15,8 @@ use tokio::time::timeout;
 
 use crate::frame;
 
+/// Why nothing comes from a server that ended, or closed its output.
+pub const CLOSED: &str = "it closed its output";
 /// Messages that wait until the server reads.
 const QUEUE: usize = 64;
 /// How long a server may read nothing while messages wait.
@@ -105,7 +107,7 @@ impl Connection {
                             }
                         }
                     }
-                    Ok(None) => break "it closed its output".to_owned(),
+                    Ok(None) => break CLOSED.to_owned(),
                     Err(error) => break error.to_string(),
                 }
             };

@@ -17,7 +17,7 @@ mod operation;
 mod position;
 
 pub use client::{Client, Start, Touch, uri_of};
-pub use connection::RequestError;
+pub use connection::{CLOSED, RequestError};
 pub use diagnostics::{Known, Problem, Severity, difference};
 pub use entry::{ServerEntry, builtin};
 pub use operation::{Answer, FileEdits, Operation, Place, Query, Symbol};

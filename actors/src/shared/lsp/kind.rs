@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use playhouse_lsp::{Client, ServerEntry, Start};
+use playhouse_lsp::{CLOSED, Client, ServerEntry, Start};
 use playhouse_protocol::walls::{Sandbox, Strength, WallsAllowed};
 use playhouse_sandbox::process::{
     Environment, Limits, ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart, use_of_groups,
@@ -292,16 +292,16 @@ impl Kind for Servers {
 
 /// Waits for the end of a server, and says why it ended.
 async fn end_of(program: &Program, closed: impl Future<Output = String>) -> String {
-    tokio::select! {
+    let reason = tokio::select! {
         biased;
-        exit = program.ended() => program.reason(Some(&exit)),
-        reason = closed => match timeout(LAST_BREATH, program.ended()).await {
-            Ok(exit) => program.reason(Some(&exit)),
-            Err(_) => {
-                // One that closed its output, or wrote what cannot be read, is of no use.
-                drop(program.stop(Duration::ZERO).await);
-                reason
-            }
-        },
+        reason = closed => reason,
+        exit = program.ended() => return program.reason(Some(&exit)),
+    };
+    let exit = timeout(LAST_BREATH, program.ended()).await.ok();
+    if exit.is_none() {
+        // One that closed its output, or wrote what cannot be read, is of no use.
+        drop(program.stop(Duration::ZERO).await);
     }
+    // What it wrote is to blame where that could not be read, however it ended then.
+    if reason == CLOSED { program.reason(exit.as_ref()) } else { reason }
 }
