@@ -16,7 +16,7 @@ use playhouse_tools::{CallContext, CallObserver, ObservedCall, Showing, ToolErro
 use playhouse_workspace::Workspace;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::kind::Servers;
+use super::kind::{ServerKey, Servers};
 use super::report::{self, Checked};
 use super::running::Running;
 use super::{Inner, Job, Lease, Standing, lock};
@@ -48,7 +48,12 @@ struct Before {
     waited: Duration,
     /// What was wrong with files, and how many of them a server was shown.
     known: HashMap<PathBuf, Option<Arc<[Problem]>>>,
+    /// What servers had published of files that they were not shown.
+    beside: HashMap<ServerKey, Beside>,
 }
+
+/// Problems of files that a server was not shown.
+type Beside = HashMap<PathBuf, Vec<Problem>>;
 
 /// What is asked of a server about one edit.
 struct Question {
@@ -57,6 +62,8 @@ struct Question {
     edited: Vec<PathBuf>,
     touched: Vec<(PathBuf, Touch)>,
     known: HashMap<PathBuf, Option<Arc<[Problem]>>>,
+    /// Absent where the server did not run before.
+    beside: Option<Beside>,
     workspace: Arc<Workspace>,
     showing: Showing,
     scope: ToolScope,
@@ -88,7 +95,10 @@ impl LspObserver {
             paths.iter().filter(|path| running.shows(path) && !running.is_current(path)).cloned().collect();
         running.diagnose(&unknown, until).await;
         let known = paths.into_iter().map(|path| (path.clone(), running.said(&path)));
-        lock(&self.before).known.extend(known);
+        let mut before = lock(&self.before);
+        before.known.extend(known);
+        before.beside.insert(job.key.clone(), running.client.beside());
+        drop(before);
         Some(())
     }
 }
@@ -129,7 +139,7 @@ impl CallObserver for LspObserver {
             if jobs.is_empty() {
                 return;
             }
-            let Before { is_edit, waited, known } = std::mem::take(&mut *lock(&self.before));
+            let Before { is_edit, waited, known, mut beside } = std::mem::take(&mut *lock(&self.before));
             let until = Instant::now() + WAIT.saturating_sub(waited);
             for job in jobs {
                 let of_job = |write: &&FileWrite| job.paths.contains(&write.path);
@@ -142,6 +152,7 @@ impl CallObserver for LspObserver {
                     edited: there.map(|write| write.path.clone()).collect(),
                     touched: touched.collect(),
                     known,
+                    beside: beside.remove(&job.key),
                     workspace: Arc::clone(&context.workspace),
                     showing: context.host.showing(),
                     scope: self.scope.clone(),
@@ -308,6 +319,18 @@ impl Question {
             checked.push(Checked { shown: self.shown(path), before, now: now? });
         }
         let mut others = checked.split_off(count);
+        if let Some(before) = &self.beside {
+            let beside =
+                running.client.beside().into_iter().filter(|(path, _)| {
+                    path.starts_with(&self.scope.workspace) && !self.edited.contains(path)
+                });
+            others.extend(beside.map(|(path, problems)| Checked {
+                shown: self.shown(&path),
+                before: Some(before.get(&path).map_or(&[][..], Vec::as_slice).into()),
+                now: Known::Found { problems, is_verified: false },
+            }));
+            others.sort_by(|one, other| one.shown.cmp(&other.shown));
+        }
         others.retain(|file| self.showing.allows(&file.shown));
         Ok((checked, others))
     }

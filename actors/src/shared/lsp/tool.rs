@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use playhouse_lsp::{Answer, Client, FileEdits, Known, Operation, Place, Query, Spot, apply};
+use playhouse_lsp::{Answer, Client, FileEdits, Known, Operation, Place, Query, Spot, apply, line_of};
 use playhouse_policy::{AccessKind, Zone};
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_sandbox::blocking;
@@ -228,7 +228,7 @@ impl Told {
                 more += 1;
                 continue;
             }
-            let source = line_at(file.text.as_deref(), place.start.line);
+            let source = file.text.as_deref().and_then(|text| line_of(text, place.start.line));
             let spot = client.spot(place.start, source);
             let name =
                 place.symbol.as_ref().map(|symbol| format!(" {}:", symbol.shown())).unwrap_or_default();
@@ -260,13 +260,15 @@ impl Told {
                 if lines.len() >= MOST_PLACES {
                     break;
                 }
-                let source = line_at(file.text.as_deref(), span.start.line);
+                let source = file.text.as_deref().and_then(|text| line_of(text, span.start.line));
                 let spot = client.spot(span.start, source);
                 // An edit that adds or takes lines moves those behind it: then only what is put there is told.
                 let is_whole =
                     edits.iter().all(|(span, new)| span.start.line == span.end.line && !new.contains('\n'));
                 let becomes = after.as_deref().filter(|_| is_whole);
-                let becomes = line_at(becomes, span.start.line).map_or_else(|| shortened(new), shortened);
+                let becomes = becomes
+                    .and_then(|text| line_of(text, span.start.line))
+                    .map_or_else(|| shortened(new), shortened);
                 let (shown, source) = (&file.shown, source.map(shortened).unwrap_or_default());
                 lines.push(format!("{shown}:{}:{}: {source} -> {becomes}", spot.line, spot.column));
             }
@@ -287,11 +289,6 @@ impl Told {
 fn left_out_line(count: usize) -> Option<String> {
     let places = if count == 1 { "place" } else { "places" };
     (count > 0).then(|| format!("({count} {places} left out: outside of the workspace, or not to be read)"))
-}
-
-/// A line of a text, from 0.
-fn line_at(text: Option<&str>, number: u32) -> Option<&str> {
-    text?.split('\n').nth(usize::try_from(number).ok()?).map(|line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 fn shortened(line: &str) -> String {
