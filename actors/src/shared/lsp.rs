@@ -387,3 +387,6 @@ impl Inner {
         own.push(text);
     }
 }
+
+#[cfg(test)]
+mod tests;
