@@ -167,7 +167,11 @@ impl CallObserver for LspObserver {
                     continue;
                 }
                 let (server, begun) = (question.job.key.name.to_string(), Instant::now());
-                let text = question.answer(&self.servers, until).await;
+                let text = tokio::select! {
+                    biased;
+                    () = context.cancel.cancelled() => None,
+                    text = question.answer(&self.servers, until) => text,
+                };
                 let waited = waited.saturating_add(begun.elapsed());
                 histogram!(Metric::LspWait.name(), "server" => server).record(waited.as_secs_f64());
                 if let (Some(text), Ok(output)) = (text, &mut *ended) {
