@@ -232,13 +232,13 @@ fn a_rule_about_a_permission_that_there_is_not_is_told_where_it_stands() {
             error("", &[("a.md", &agent("\n  edit: ask\n  bash:\n    \"*\": ask\n  multiedit: deny"))]),
         ]
         .join("\n"), @r#"
-        config.toml:3: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
-        config.toml:2: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:3: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, lsp, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:2: `permissions.bahs` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, lsp, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
         config.toml:1: `permissions.write` is covered by `edit`: write `edit` instead
         config.toml:1: `permissions.apply_patch` is covered by `edit`: write `edit` instead
-        config.toml:1: `permissions."wri*"` matches no permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
-        config.toml:1: `permissions.server_tool` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
-        agents/a.md:3: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
+        config.toml:1: `permissions."wri*"` matches no permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, lsp, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
+        config.toml:1: `permissions.server_tool` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, lsp, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch
+        agents/a.md:3: `permission.bsh` names no tool and no other permission: there are bash, batch, codesearch, doom_loop, edit, external_directory, glob, grep, host, list, lsp, mcp, process, question, read, skill, task, todoread, todowrite, webfetch, websearch; did you mean "bash"?
         agents/a.md:3: `permission.multiedit` is covered by `edit`: write `edit` instead
         agents/a.md:7: `permission.multiedit` is covered by `edit`: write `edit` instead
         "#);

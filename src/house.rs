@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::{Engine, EngineOptions, HostTools, McpOptions, McpServers, Resume, Stopped};
+use playhouse_actors::{
+    Engine, EngineOptions, HostTools, LspLimits, LspOptions, LspServers, McpOptions, McpServers, Resume,
+    Stopped,
+};
 use playhouse_llm::Credentials;
 use playhouse_protocol::upkeep::Salvaged;
 use playhouse_protocol::{CommandError, Day, Sandbox};
@@ -332,6 +335,7 @@ impl HouseBuilder {
         let folder =
             kept.or_else(|| scratch.as_ref().map(|folder| folder.path().to_owned())).unwrap_or_default();
         let mcp = servers_of_tools(&settings, &*variables, folder.join("mcp"), &hidden);
+        let lsp = language_servers(&settings, &*variables, folder.join("lsp"), &hidden);
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
         let limits = settings.engine;
@@ -361,6 +365,7 @@ impl HouseBuilder {
         options.tools = registry;
         options.sources = vec![Arc::new(captures)];
         options.mcp = Some(mcp);
+        options.lsp = lsp;
         options.host_tools = Some(host_tools);
         options.homes = homes;
         options.hidden = hidden;
@@ -407,6 +412,30 @@ fn servers_of_tools(
         drop(servers.set_enabled(name, None, false));
     }
     servers
+}
+
+/// The language servers that may be used; `None` if none may.
+fn language_servers(
+    settings: &Settings,
+    variables: &dyn Fn(&str) -> Option<String>,
+    folder: PathBuf,
+    hidden: &[PathBuf],
+) -> Option<LspServers> {
+    let entries = settings.lsp.entries(variables);
+    let options = LspOptions {
+        entries,
+        folder,
+        runtime: tokio::runtime::Handle::current(),
+        sandbox: settings.sandbox,
+        hidden: hidden.to_vec(),
+        roots: settings.roots.clone(),
+        limits: LspLimits {
+            servers_per_tenant: settings.lsp.servers_per_tenant,
+            memory: settings.lsp.memory,
+            total_memory: settings.lsp.total_memory,
+        },
+    };
+    (!options.entries.is_empty()).then(|| LspServers::new(options))
 }
 
 /// Where a house keeps what is not in its store.

@@ -42,6 +42,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
             "billing",
             "llm",
             "tools",
+            "lsp",
             "mcp",
         ],
     ),
@@ -61,6 +62,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
             "exporters",
             "features",
             "llm",
+            "lsp",
             "mcp",
             "mcp-server",
             "tools",
@@ -373,6 +375,8 @@ fn keys_are_opened_only_where_they_are_sent() {
             "actors/src/host_tools/webhook.rs",
             // Hands a server of tools the environment or the headers that are declared for it.
             "crates/mcp/src/entry.rs",
+            // Hands a language server the environment that is configured for it.
+            "crates/lsp/src/entry.rs",
             // Sends tokens to the server, and the secret of a client to its authorization server.
             "crates/mcp/src/oauth/",
             "src/mock.rs",

@@ -26,6 +26,7 @@ use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::parked::ParkedSessions;
 use crate::seen::Seen;
+use crate::shared::lsp::LspServers;
 use crate::shared::mcp::McpServers;
 use crate::space::Space;
 use crate::sweeper::Sweeper;
@@ -41,6 +42,8 @@ pub(crate) struct EngineContext {
     pub(crate) tools: ToolSources,
     /// The servers of tools (MCP), which are one of these sources.
     pub(crate) mcp: Option<McpServers>,
+    /// The language servers, which are another one.
+    pub(crate) lsp: Option<LspServers>,
     /// Tools that platforms registered, where some can be.
     pub(crate) host_tools: Option<HostTools>,
     pub(crate) locks: Arc<PathLocks>,

@@ -74,12 +74,14 @@ pub use host_tools::{HostToolFailure, HostToolSpec, HostTools, MOST_HOST_TOOLS, 
 pub use limits::{EngineLimits, Resume, TaskLimits};
 pub use mailbox::Stopped;
 pub use metering::UsageReport;
+pub use playhouse_lsp::{Known as LspKnown, Problem as LspProblem, Severity as LspSeverity};
 pub use playhouse_sandbox::process::is_of_a_command;
 pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::host_tool::{HOST_PERMISSION, HostToolError};
 pub use playhouse_tools::paths::{FoundPath, Reach};
 pub use playhouse_workspace::repository::{Change, Repository, RepositoryError, Since, Status, is_kept};
 pub use playhouse_workspace::{Strayed, follow_within};
+pub use shared::lsp::{LspFile, LspFound, LspLimits, LspOptions, LspServers, LspState, LspStatus, LspSymbol};
 pub use shared::mcp::{
     LeasedServer, LoginBegun, LoginFailure, McpOptions, McpServers, McpState, McpStatus, Redirected,
 };

@@ -20,7 +20,9 @@ use ractor::{ActorRef, ActorRuntime};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
+mod consents;
 mod keeper;
+pub(crate) mod lsp;
 mod machine;
 pub(crate) mod mcp;
 

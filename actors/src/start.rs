@@ -43,6 +43,7 @@ impl Engine {
             tools,
             mut sources,
             mcp,
+            lsp,
             host_tools,
             outputs,
             homes,
@@ -58,6 +59,7 @@ impl Engine {
         limits.tasks.depth = limits.tasks.depth.min(DEEPEST);
         // Nothing that a workspace declares takes the place of a registered tool.
         sources.splice(0..0, host_tools.clone().map(|tools| Arc::new(tools) as Arc<dyn ToolSource>));
+        sources.extend(lsp.clone().map(|servers| Arc::new(servers) as Arc<dyn ToolSource>));
         sources.extend(mcp.clone().map(|servers| Arc::new(servers) as Arc<dyn ToolSource>));
         let tool_pool = Pool::new(limits.threads);
         let not_started = |error: ractor::SpawnErr| CommandError::NotAccepted(error.to_string());
@@ -71,6 +73,7 @@ impl Engine {
             store,
             directory,
             mcp,
+            lsp,
             host_tools,
             tools: ToolSources::new(Arc::new(tools), sources),
             locks: PathLocks::of_this_process(),

@@ -154,7 +154,7 @@ impl CallObserver for Tracker {
     ) -> BoxFuture<'a, Result<Intent, ToolError>> {
         let tracked = call.changes_unnamed_files();
         if tracked || call.names_all_it_writes() {
-            context.writes.is_watched();
+            context.writes.watch();
         }
         async move { Ok(Intent { tracked, ..Intent::default() }) }.boxed()
     }
@@ -212,7 +212,7 @@ impl CallObserver for Tracker {
                 Watching::Nothing => return,
                 Watching::Unknown(why) => return say(ended, &why),
                 Watching::Files(held) => {
-                    let writes = context.writes.reader().files();
+                    let writes = context.writes.files();
                     return context.pool.run(move || held.iter().for_each(|held| held.wrote(&writes))).await;
                 }
                 Watching::Workspace(ending) => ending,

@@ -44,6 +44,9 @@ pub use keys::{Key, KeyError, Keys};
 pub use limits::{Limits, Permit};
 pub use metrics::{MetricsAccess, MetricsOptions, MetricsSource, MetricsToken};
 pub use native::artifacts::{ArtifactView, Artifacts};
+pub use native::lsp::{
+    LspDiagnosed, LspDiagnosis, LspProblem, LspSearch, LspServerList, LspServerView, LspSeverity, LspStanding,
+};
 pub use native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 pub use native::mcp::{McpPlace, McpSearch, McpServerList, McpServerView, McpStanding, RefusedTool};
 pub use native::sessions::{ListSearch, SessionPage, SessionView, Stands};

@@ -1,6 +1,7 @@
 //! `playhouse doctor`: what is in force on this machine, and what to do about what is not.
 
 mod begin;
+mod language_servers;
 mod online;
 
 use std::path::{Path, PathBuf};
@@ -114,6 +115,7 @@ pub(super) async fn doctor(common: &Common, arguments: DoctorArguments) -> Comma
                 exit = Exit::Usage;
             }
             findings.push(network(arguments.walls.network || settings.walls.network));
+            findings.push(language_servers::language_servers(&settings, &root));
             findings.push(keys(&settings));
             if arguments.online {
                 findings.extend(online::online(&settings).await);

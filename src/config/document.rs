@@ -135,7 +135,9 @@ impl Walk<'_> {
             .collect();
         for (key, value) in table {
             let name: &str = key.get_ref();
-            let segment = if known.contains(NAME) { NAME } else { name };
+            // Beside names of the operator's choice there may be keys of all.
+            let is_key = KEYS.iter().any(|key| key.path.strip_prefix(pattern) == Some(name));
+            let segment = if known.contains(NAME) && !is_key { NAME } else { name };
             self.shown.push(shown(name));
             if !known.contains(segment) {
                 return Err(self.unknown(key.span().start, name, &known));

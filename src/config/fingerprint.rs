@@ -8,6 +8,7 @@ use playhouse_tools::Tool as _;
 use sha2::{Digest as _, Sha256};
 
 use super::catalogue::CATALOGUE_FILE;
+use super::lsp::LspServerSettings;
 use super::mcp::McpSettings;
 use super::provider::HeaderSource;
 use super::settings::{Settings, Variables};
@@ -50,6 +51,9 @@ pub(super) fn fingerprint(settings: &Settings, variables: Variables<'_>) -> Stri
         add_variable(name, variables, &mut add);
     }
     for name in settings.mcp.values().flat_map(McpSettings::variables) {
+        add_variable(name, variables, &mut add);
+    }
+    for name in settings.lsp.servers.values().flat_map(LspServerSettings::variables) {
         add_variable(name, variables, &mut add);
     }
     for name in PASSED_DOWN.iter().chain(LOCALE) {

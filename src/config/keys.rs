@@ -293,6 +293,26 @@ keys! {
         "Directories that its walls let it change.";
     McpRisk = "mcp.NAME.risk", Text, "by its annotations, `moderate` at least", false,
         "How dangerous its tools are where no rule speaks: `safe`, `moderate` or `dangerous`.";
+    LspEnabled = "lsp.enabled", Boolean, "`true`", false,
+        "Whether [language servers](../guide/language-servers.md) are used.";
+    LspServers = "lsp.servers_per_tenant", Whole, "`8`", false,
+        "How many language servers of a tenant may run at once, at least 1.";
+    LspMemory = "lsp.memory_mb", Whole, "`4096`", false,
+        "How much memory one language server may use, in MB, at least 32.";
+    LspTotalMemory = "lsp.total_memory_mb", Whole, "`16384`", false,
+        "How much memory all of them use before no further one is started, in MB, at least 32.";
+    LspCommand = "lsp.NAME.command", List, "needed, except for a server that is known", false,
+        "The program of a language server and its arguments: a path, or a name that is looked for in the workspace and in `PATH`.";
+    LspExtensions = "lsp.NAME.extensions", List, "needed, except for a server that is known", false,
+        "How the names of its files end, each with its dot: `[\".sh\"]`.";
+    LspRootMarkers = "lsp.NAME.root_markers", List, "none", false,
+        "Names of files and folders that mark the folder of a project. The nearest one in the workspace counts, else the workspace.";
+    LspEnv = "lsp.NAME.env.NAME", TextOrVariable, "none", false,
+        "A variable of its environment. Beside these it has few: where programs lie, the language, the time zone.";
+    LspInitialization = "lsp.NAME.initialization", Text, "`{}`", false,
+        "What it is told when it is started, and its settings when it asks for them: an object as JSON text.";
+    LspServerEnabled = "lsp.NAME.enabled", Boolean, "`true`", false,
+        "Whether this one is used.";
     SinkType = "sinks.NAME.kind", Text, "needed", false,
         "Where the ledger is exported to: `file` (a folder of files with one row a line), `cloudevents` (a server that takes CloudEvents, as OpenMeter; `openmeter` says the same), `polar`, `webhook` (a server of your own, with signed batches) or `report` (a server that wants `{rawTokens, modelId, tier}` once for each turn and model). Rows are delivered at least once, each with the same id; `playhouse billing status` says how far a sink is.";
     SinkUrl = "sinks.NAME.url", Text, "Polar's for `polar`, else needed", false,

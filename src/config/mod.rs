@@ -26,6 +26,7 @@ mod document;
 mod error;
 mod fingerprint;
 mod keys;
+mod lsp;
 pub(crate) mod mcp;
 mod metrics;
 mod models;
@@ -55,6 +56,7 @@ pub use catalogue::{CATALOGUE_FILE, LiveCatalogue, keep_catalogue, load_catalogu
 pub use credentials::{EnvironmentCredentials, KeyVariable, ProviderKey};
 pub use error::ConfigError;
 pub use keys::{KEYS, Key, KeyName, Kind, playhouse_config_reference};
+pub use lsp::{LspServerSettings, LspSettings};
 pub use mcp::McpSettings;
 pub use metrics::MetricsSettings;
 pub(crate) use permission_names::{check_agent, check_agents, check_names};

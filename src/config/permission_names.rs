@@ -14,7 +14,7 @@ use super::document::shown;
 use super::error::ConfigError;
 
 /// Permissions that are not of one tool.
-const OTHERS: [&str; 4] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "mcp", HOST_PERMISSION];
+const OTHERS: [&str; 5] = [EXTERNAL_DIRECTORY, DOOM_LOOP, "lsp", "mcp", HOST_PERMISSION];
 
 /// Where the name of a permission stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use super::credentials::KeyVariable;
 use super::document::{Document, Setting, Value, keyed};
 use super::error::ConfigError;
 use super::keys::KeyName;
+use super::lsp::{self, LspDraft};
 use super::mcp::{self, McpDraft};
 use super::metrics;
 use super::models::ConfiguredModels;
@@ -64,9 +65,10 @@ const FEWEST_OPEN_FILES: u64 = 32;
 type SetKey = fn(KeyName, &Value, &mut Settings) -> Result<(), String>;
 
 /// Who reads the keys whose path begins so.
-const SECTIONS: [(&str, SetKey); 11] = [
+const SECTIONS: [(&str, SetKey); 12] = [
     ("billing.", billing::set),
     ("budgets.", |key, value, settings| budgets::set(key, None, value, &mut settings.budgets)),
+    ("lsp.", |key, value, settings| settings.lsp.set(key, value)),
     ("metrics.", metrics::set),
     ("moderate", walls::set),
     ("sandbox", walls::set),
@@ -90,6 +92,7 @@ struct Limits {
 type Providers = BTreeMap<String, Draft>;
 type Sinks = BTreeMap<String, SinkDraft>;
 type Servers = BTreeMap<String, McpDraft>;
+type LanguageServers = BTreeMap<String, LspDraft>;
 type Captures = BTreeMap<String, CaptureDraft>;
 
 /// What files describe by names, until all of a file is read.
@@ -98,6 +101,7 @@ struct Drafts {
     providers: Providers,
     sinks: Sinks,
     servers: Servers,
+    language_servers: LanguageServers,
     captures: Captures,
 }
 
@@ -117,7 +121,7 @@ impl Reader<'_> {
             self.set(setting, &mut drafts)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
         }
-        let Drafts { providers, sinks, servers, captures } = drafts;
+        let Drafts { providers, sinks, servers, language_servers, captures } = drafts;
         for (name, draft) in captures {
             let tool = draft.finish(&name).map_err(|(line, message)| self.error(line, message))?;
             self.settings.captures.push(tool);
@@ -143,6 +147,11 @@ impl Reader<'_> {
             }
             self.settings.mcp.insert(name, server);
         }
+        for (name, draft) in language_servers {
+            let line = draft.line;
+            let server = draft.finish(&name).map_err(|message| self.error(line, message))?;
+            self.settings.lsp.servers.insert(name, server);
+        }
         for (name, draft) in providers {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
@@ -163,7 +172,7 @@ impl Reader<'_> {
         ConfigError::line(&self.document.file, line, message)
     }
 
-    /// An empty draft for each provider, sink, server of tools and capture tool.
+    /// An empty draft for each provider, sink, server of tools, language server and capture tool.
     fn sections(&self) -> Result<Drafts, ConfigError> {
         let mut drafts = Drafts::default();
         for section in &self.document.sections {
@@ -174,6 +183,11 @@ impl Reader<'_> {
                 _ if section.path.starts_with(mcp::PATH) => {
                     if let [name] = section.names.as_slice() {
                         drafts.servers.insert(name.clone(), McpDraft::new(section.line));
+                    }
+                }
+                _ if section.path.starts_with(lsp::PATH) => {
+                    if let [name] = section.names.as_slice() {
+                        drafts.language_servers.insert(name.clone(), LspDraft::new(section.line));
                     }
                 }
                 [name] if section.path == capture::PATH => {
@@ -199,7 +213,7 @@ impl Reader<'_> {
 
     fn set(&mut self, setting: &Setting, drafts: &mut Drafts) -> Result<(), String> {
         let value = &setting.value;
-        let Drafts { providers, sinks, servers, captures } = drafts;
+        let Drafts { providers, sinks, servers, language_servers, captures } = drafts;
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
             (KeyName::WebSearchHeader, [header]) => self.settings.web.set_header(header, value),
@@ -224,6 +238,12 @@ impl Reader<'_> {
             }
             (key, [name]) if setting.key.path.starts_with(mcp::PATH) => {
                 servers.entry(name.clone()).or_default().set(key, value, |text| self.path(text))
+            }
+            (KeyName::LspEnv, [name, variable]) => {
+                language_servers.entry(name.clone()).or_default().set_env(variable, value)
+            }
+            (key, [name]) if setting.key.path.starts_with(lsp::PATH) => {
+                language_servers.entry(name.clone()).or_default().set(key, value)
             }
             (key, [name]) if setting.key.path.starts_with(capture::PATH) => {
                 let draft = captures.entry(name.clone()).or_default();

@@ -26,6 +26,7 @@ use super::catalogue::LiveCatalogue;
 use super::credentials::{self, ProviderKey};
 use super::error::ConfigError;
 use super::fingerprint;
+use super::lsp::LspSettings;
 use super::mcp::McpSettings;
 use super::metrics::MetricsSettings;
 use super::permission_names::{PermissionName, WrongRule};
@@ -114,6 +115,8 @@ pub struct Settings {
     pub sinks: BTreeMap<String, SinkSettings>,
     /// Servers of tools (MCP), by name.
     pub mcp: BTreeMap<String, McpSettings>,
+    /// Language servers.
+    pub lsp: LspSettings,
     /// Stands for what belongs to the operator: equal for equal configurations.
     pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
@@ -216,6 +219,7 @@ impl Settings {
             budgets: BudgetSettings::default(),
             sinks: BTreeMap::new(),
             mcp: BTreeMap::new(),
+            lsp: LspSettings::default(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
             left_out: Vec::new(),

@@ -31,6 +31,7 @@ fn it_says_what_is_in_force() {
         "sandbox",
         "walls",
         "network",
+        "languages",
         "keys",
         "connections",
         "data",
@@ -186,4 +187,22 @@ fn a_configuration_with_which_nothing_runs_is_wrong() {
         assert!(found["detail"].as_str().unwrap().contains(said), "{found}");
         assert!(!ended.lines().iter().any(|line| line["check"] == "walls"), "they are not at fault");
     }
+}
+
+#[test]
+fn it_says_which_language_servers_there_are() {
+    let stage = Stage::new(Model::new());
+    stage.configure("[lsp.acc]\ncommand = [\"/nonexistent/acc\"]\nextensions = [\".acc\"]\n");
+    let languages = || stage.playhouse(["doctor", "--format", "json"]).is(0);
+    let wrong = languages();
+    assert_eq!(of(&wrong, "languages")["status"], "wrong");
+    assert!(detail(&wrong, "languages").contains("without a program: acc"));
+    stage.configure("[lsp.other]\ncommand = [\"/bin/sh\"]\nextensions = [\".other\"]\n");
+    let config = fs_err::read_to_string(&stage.config).unwrap();
+    fs_err::write(&stage.config, config.replace("/nonexistent/acc", "/bin/cat")).unwrap();
+    let found = languages();
+    assert_eq!(of(&found, "languages")["status"], "ok");
+    assert!(
+        detail(&found, "languages").contains("acc (/") && detail(&found, "languages").contains("other (/")
+    );
 }

@@ -30,6 +30,7 @@ mod going_on;
 mod host_tools;
 mod interrupt;
 mod killed;
+mod language_servers;
 mod lifecycle;
 mod long;
 mod mcp_serve;

@@ -32,6 +32,7 @@ use crate::mailbox::{Stopped, SupervisorMessage, ask};
 use crate::measure::Count;
 use crate::metering::{MeteringMessage, UsageReport};
 use crate::revert::diff;
+use crate::shared::lsp::LspServers;
 use crate::shared::mcp::{McpServers, McpStatus};
 /// How long steps, calls and writes to the log may take to be over after their sessions are.
 const CHILDREN_WAIT: Duration = Duration::from_secs(2);
@@ -48,6 +49,8 @@ pub struct EngineOptions {
     pub sources: Vec<Arc<dyn ToolSource>>,
     /// Servers of tools (MCP): one more source.
     pub mcp: Option<McpServers>,
+    /// Language servers: one more source.
+    pub lsp: Option<LspServers>,
     /// Tools that platforms register: one more source. `None` if none can be registered.
     pub host_tools: Option<HostTools>,
     /// Folder in which long outputs are kept, one folder per session.
@@ -82,6 +85,7 @@ impl EngineOptions {
             tools: Registry::native(),
             sources: Vec::new(),
             mcp: None,
+            lsp: None,
             host_tools: None,
             homes: outputs.with_file_name("homes"),
             outputs,
@@ -170,6 +174,11 @@ impl Engine {
     /// The servers of tools (MCP), where there are some.
     pub fn mcp(&self) -> Option<&McpServers> {
         self.shared.mcp.as_ref()
+    }
+
+    /// The language servers, where some may be used.
+    pub fn lsp(&self) -> Option<&LspServers> {
+        self.shared.lsp.as_ref()
     }
 
     /// The tools that platforms registered, where some can be.

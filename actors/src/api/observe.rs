@@ -13,6 +13,9 @@ impl Engine {
         if let Some(servers) = &shared.mcp {
             servers.observe();
         }
+        if let Some(servers) = &shared.lsp {
+            servers.observe();
+        }
         let census = &shared.measures.census;
         for (state, doing) in SESSION_STATES.iter().zip(Doing::ALL) {
             gauge!(Metric::Sessions.name(), "state" => *state).set(number(census.doing(doing)));

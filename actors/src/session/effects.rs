@@ -11,7 +11,7 @@ use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
 };
 use playhouse_tools::submit::SubmitOutput;
-use playhouse_tools::{CallContext, OutputSink, Registry, Tool as _, ToolSources, WriteLog};
+use playhouse_tools::{CallContext, CallObserver, OutputSink, Registry, Tool as _, ToolSources, WriteLog};
 use playhouse_workspace::tree::Watcher;
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio_util::sync::CancellationToken;
@@ -309,6 +309,10 @@ impl SessionState {
             index: place.tree.clone(),
             state: Mutex::default(),
         };
+        let mut observers: Vec<Box<dyn CallObserver>> = vec![Box::new(journal), Box::new(tracker)];
+        if let Some(servers) = &self.shared.lsp {
+            observers.push(Box::new(servers.observer(self.scope.clone())));
+        }
         let host = Arc::new(SessionHost {
             session_id: self.id,
             call,
@@ -330,7 +334,7 @@ impl SessionState {
                 workspace: Arc::clone(&place.workspace),
                 judge: Arc::clone(&self.judge),
             }),
-            observers: vec![Box::new(journal), Box::new(tracker)],
+            observers,
         });
         let walls = if host.is_read_only() { place.walls_for_looking() } else { Ok(place.walls.clone()) };
         let walls = match walls {

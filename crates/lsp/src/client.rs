@@ -1,6 +1,6 @@
 //! A server that was introduced: the files that it is shown, and what it says of them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use url::Url;
 
 use crate::connection::{Connection, Hears, RequestError};
 use crate::diagnostics::{Known, Problem, Told};
-use crate::position::Encoding;
+use crate::position::{Encoding, lines};
 
 /// How long nothing may come after diagnostics that name no version, until they count.
 const QUIET: Duration = Duration::from_millis(300);
@@ -21,6 +21,12 @@ const QUIET: Duration = Duration::from_millis(300);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// The most files whose diagnostics are kept that a server sends on its own.
 const MOST_FILES: usize = 2_000;
+/// The most work of a server that is followed at once.
+const MOST_WORK: usize = 100;
+/// The longest token of a work, as JSON.
+const LONGEST_TOKEN: usize = 200;
+/// How long it is waited before a server is asked again that gave up its answer.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How a server is introduced to a workspace.
 #[derive(Clone, Debug)]
@@ -43,6 +49,27 @@ pub struct Client {
     files: Mutex<Files>,
     /// Held while a file is shown, so that versions reach the server in order.
     showing: tokio::sync::Mutex<()>,
+}
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It was made.
+    Made,
+    /// Its content changed.
+    Changed,
+    /// It was removed.
+    Removed,
+}
+
+impl Touch {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Made => 1,
+            Self::Changed => 2,
+            Self::Removed => 3,
+        }
+    }
 }
 
 /// The files that a server was shown.
@@ -78,10 +105,66 @@ struct Ears {
     root: PathBuf,
     configuration: Value,
     published: watch::Sender<HashMap<PathBuf, Published>>,
+    work: watch::Sender<Work>,
+}
+
+/// What a server says of its own work.
+#[derive(Debug, Default)]
+struct Work {
+    /// What it does now, by token: loads the project, checks it.
+    under_way: HashSet<String>,
+    /// How often it said that diagnostics have to be asked for again.
+    refreshes: u64,
+    /// Whether it registered, after it was introduced, that diagnostics can be asked for.
+    pulls: bool,
+}
+
+impl Ears {
+    fn progress(&self, params: &Value) {
+        let Some(token) = params.get("token").map(Value::to_string).filter(|it| it.len() <= LONGEST_TOKEN)
+        else {
+            return;
+        };
+        match params["value"].get("kind").and_then(Value::as_str) {
+            Some("begin") => self.work.send_modify(|work| {
+                // A server that never ends what it begins is not waited for.
+                if work.under_way.len() < MOST_WORK {
+                    work.under_way.insert(token);
+                }
+            }),
+            Some("end") => self.work.send_modify(|work| {
+                work.under_way.remove(&token);
+            }),
+            _ => {}
+        }
+    }
+
+    /// What a server registers, or takes back, of asking for diagnostics.
+    fn registered(&self, list: &Value, pulls: bool) {
+        let is_it =
+            |one: &Value| one.get("method").and_then(Value::as_str) == Some("textDocument/diagnostic");
+        if list.as_array().is_some_and(|list| list.iter().any(is_it)) {
+            self.work.send_modify(|work| work.pulls = pulls);
+        }
+    }
+
+    /// The settings of one section, as `python.analysis`; all of them where none is named.
+    fn settings(&self, item: &Value) -> Value {
+        let Some(section) = item.get("section").and_then(Value::as_str).filter(|it| !it.is_empty()) else {
+            return self.configuration.clone();
+        };
+        let found = section.split('.').try_fold(&self.configuration, |settings, name| settings.get(name));
+        // Some have their settings under the whole name.
+        found.or_else(|| self.configuration.get(section)).cloned().unwrap_or_default()
+    }
 }
 
 impl Hears for Ears {
     fn notified(&self, method: &str, params: Value) {
+        if method == "$/progress" {
+            self.progress(&params);
+            return;
+        }
         if method != "textDocument/publishDiagnostics" {
             return;
         }
@@ -108,15 +191,24 @@ impl Hears for Ears {
     fn requested(&self, method: &str, params: Value) -> Option<Value> {
         match method {
             "workspace/configuration" => {
-                let items = params.get("items").and_then(Value::as_array).map_or(0, Vec::len);
-                Some(Value::Array(vec![self.configuration.clone(); items.min(100)]))
+                let items = params.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                Some(Value::Array(items.iter().take(100).map(|item| self.settings(item)).collect()))
             }
             "workspace/workspaceFolders" => Some(json!([folder(&self.root)?])),
-            "client/registerCapability"
-            | "client/unregisterCapability"
-            | "window/workDoneProgress/create"
-            | "workspace/diagnostic/refresh"
-            | "window/showMessageRequest" => Some(Value::Null),
+            "client/registerCapability" => {
+                self.registered(&params["registrations"], true);
+                Some(Value::Null)
+            }
+            "client/unregisterCapability" => {
+                // The protocol spells it so.
+                self.registered(&params["unregisterations"], false);
+                Some(Value::Null)
+            }
+            "workspace/diagnostic/refresh" => {
+                self.work.send_modify(|work| work.refreshes += 1);
+                Some(Value::Null)
+            }
+            "window/workDoneProgress/create" | "window/showMessageRequest" => Some(Value::Null),
             // A server edits nothing itself.
             "workspace/applyEdit" => {
                 Some(json!({"applied": false, "failureReason": "this client applies no edits"}))
@@ -127,7 +219,7 @@ impl Hears for Ears {
 }
 
 /// The address of a file.
-pub(crate) fn uri_of(path: &Path) -> Option<String> {
+pub fn uri_of(path: &Path) -> Option<String> {
     Url::from_file_path(path).ok().map(String::from)
 }
 
@@ -176,11 +268,12 @@ fn abilities() -> Value {
             "workspaceFolders": true,
             "symbol": {"dynamicRegistration": false},
             "workspaceEdit": {"documentChanges": true},
+            "diagnostics": {"refreshSupport": true},
         },
         "textDocument": {
             "synchronization": {"dynamicRegistration": false, "didSave": true},
             "publishDiagnostics": {"versionSupport": true, "relatedInformation": false},
-            "diagnostic": {"dynamicRegistration": false, "relatedDocumentSupport": false},
+            "diagnostic": {"dynamicRegistration": true, "relatedDocumentSupport": false},
             "definition": {"dynamicRegistration": false, "linkSupport": true},
             "implementation": {"dynamicRegistration": false, "linkSupport": true},
             "references": dynamic,
@@ -215,7 +308,8 @@ impl Client {
             "initializationOptions": initialization,
         });
         let published = watch::Sender::new(HashMap::new());
-        let ears = Arc::new(Ears { root, configuration: initialization, published });
+        let work = watch::Sender::new(Work::default());
+        let ears = Arc::new(Ears { root, configuration: initialization, published, work });
         let hears: Arc<dyn Hears> = Arc::clone(&ears) as _;
         let connection = Connection::new(from, to, hears);
         let mut answer = connection.request("initialize", params, patience).await?;
@@ -240,6 +334,11 @@ impl Client {
         self.connection.ended()
     }
 
+    /// Waits until nothing comes from the server any more, and says why.
+    pub fn gone(&self) -> impl Future<Output = String> + Send + use<> {
+        self.connection.closed()
+    }
+
     /// The folder that the server is for.
     pub fn root(&self) -> &Path {
         &self.ears.root
@@ -254,20 +353,25 @@ impl Client {
         self.files().shown.get(path).map(|shown| (Arc::clone(&shown.text), shown.version))
     }
 
+    /// The version in which a file was shown last; none is given twice.
+    pub fn version(&self, path: &Path) -> Option<i32> {
+        self.text(path).map(|(_, version)| version)
+    }
+
     /// The files that the server was shown.
     pub fn shown(&self) -> Vec<PathBuf> {
         self.files().shown.keys().cloned().collect()
     }
 
-    /// Tells the server what stands in a file now, which it may not have been shown before.
+    /// Tells the server what stands in a file now, which it may not have been shown before. Whether that is news.
     ///
     /// # Errors
     /// The server ended, or reads nothing.
-    pub async fn show(&self, path: &Path, text: &str) -> Result<(), RequestError> {
+    pub async fn show(&self, path: &Path, text: &str) -> Result<bool, RequestError> {
         let uri = uri_of(path).ok_or_else(|| RequestError::Odd("a path that is no address".to_owned()))?;
         let _showing = self.showing.lock().await;
         if self.files().shown.get(path).is_some_and(|shown| *shown.text == *text) {
-            return Ok(());
+            return Ok(false);
         }
         let mut places = self.connection.places(2).await?;
         // From here on nothing is waited for: what is known as shown is on its way.
@@ -288,7 +392,7 @@ impl Client {
         }
         // Some check a file only when it is saved; it is on the disk by now.
         places.tell("textDocument/didSave", &json!({"textDocument": {"uri": uri}}));
-        Ok(())
+        Ok(true)
     }
 
     /// Tells the server that a file is not of interest any more, or gone.
@@ -306,15 +410,33 @@ impl Client {
         Ok(())
     }
 
+    /// Tells the server which files were made, changed or removed on the disk, whether it was shown them or not.
+    ///
+    /// # Errors
+    /// The server ended, or reads nothing.
+    pub async fn touched(&self, files: &[(PathBuf, Touch)]) -> Result<(), RequestError> {
+        let event =
+            |(path, touch): &(PathBuf, Touch)| Some(json!({"uri": uri_of(path)?, "type": touch.number()}));
+        let changes: Vec<Value> = files.iter().filter_map(event).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.connection.notify("workspace/didChangeWatchedFiles", &json!({"changes": changes})).await
+    }
+
     /// What is wrong with a file that was shown, as it was shown last. Waits at most so long for the server.
     ///
     /// # Errors
     /// The server ended, or refuses to say it.
     pub async fn diagnose(&self, path: &Path, patience: Duration) -> Result<Known, RequestError> {
         let Some(shown) = self.files().shown.get(path).cloned() else { return Ok(Known::NotYet) };
-        let known = match self.capabilities.get("diagnosticProvider") {
-            Some(provider) if !provider.is_null() => self.pull(path, &shown, patience).await?,
-            _ => self.await_published(path, &shown, patience).await,
+        let offers = self.capabilities.get("diagnosticProvider").is_some_and(|provider| !provider.is_null());
+        let pulls = offers || self.ears.work.borrow().pulls;
+        let known = match pulls {
+            true => {
+                timeout(patience, self.pull(path, &shown, patience)).await.unwrap_or(Ok(Known::NotYet))?
+            }
+            false => self.await_published(path, &shown, patience).await,
         };
         match known {
             // It may have ended while nothing came.
@@ -326,18 +448,60 @@ impl Client {
         }
     }
 
+    /// Asks for diagnostics, again where the server gave up its answer. No problems count only once it has loaded and checked
+    /// the project; what it published of this content beside its answers counts as well.
     async fn pull(&self, path: &Path, shown: &Shown, patience: Duration) -> Result<Known, RequestError> {
-        let params = json!({"textDocument": {"uri": uri_of(path)}});
-        let asked = Instant::now();
-        let answer = match self.connection.request("textDocument/diagnostic", params, patience).await {
-            Ok(answer) => answer,
-            // A server may take back what it began, and asks to come again.
-            Err(RequestError::Late | RequestError::Refused(_)) => return Ok(Known::NotYet),
-            Err(error) => return Err(error),
+        let mut work = self.ears.work.subscribe();
+        loop {
+            let params = json!({"textDocument": {"uri": uri_of(path)}});
+            let asked = Instant::now();
+            work.mark_unchanged();
+            let answer = match self.connection.request("textDocument/diagnostic", params, patience).await {
+                Ok(answer) => answer,
+                Err(RequestError::Cancelled) => {
+                    sleep(AGAIN).await;
+                    continue;
+                }
+                Err(RequestError::Late | RequestError::Refused(_)) => return Ok(Known::NotYet),
+                Err(error) => return Err(error),
+            };
+            if self.text(path).is_none_or(|(_, version)| version != shown.version) {
+                return Ok(Known::NotYet);
+            }
+            let Some(mut told) = answer.get("items").and_then(Told::all) else { return Ok(Known::NotYet) };
+            let published = self.ears.published.borrow().get(path).filter(|it| it.at >= shown.at).cloned();
+            let mut of_version = Some(asked);
+            if let Some(Published { version, told: Some(beside), .. }) = published
+                && version.is_none_or(|version| version == shown.version)
+                && !beside.is_empty()
+            {
+                told.extend(beside.iter().filter(|one| !told.contains(one)).cloned().collect::<Vec<_>>());
+                of_version = of_version.filter(|_| version.is_some());
+            }
+            let is_busy = !work.borrow().under_way.is_empty();
+            if told.is_empty() && (is_busy || work.has_changed().unwrap_or(false)) {
+                // Until it is ready, or says that it has more to tell.
+                if work.changed().await.is_err() {
+                    return Ok(Known::NotYet);
+                }
+                continue;
+            }
+            return Ok(self.found(path, shown, &told, of_version));
+        }
+    }
+
+    /// What the server published of files that it was not shown: it checks the whole project. Without their texts its units are
+    /// taken for characters.
+    pub fn beside(&self) -> HashMap<PathBuf, Vec<Problem>> {
+        let published = self.ears.published.borrow().clone();
+        let files = self.files();
+        let others = published.into_iter().filter(|(path, _)| !files.shown.contains_key(path));
+        let problems = |(path, published): (PathBuf, Published)| {
+            let told = published.told?;
+            let problems = told.iter().map(|one| one.clone().problem(&path, &[], self.encoding)).collect();
+            Some((path, problems))
         };
-        let is_current = self.text(path).is_some_and(|(_, version)| version == shown.version);
-        let told = answer.get("items").and_then(Told::all).filter(|_| is_current);
-        Ok(told.map_or(Known::NotYet, |told| self.found(path, shown, &told, Some(asked))))
+        others.filter_map(problems).collect()
     }
 
     /// Waits for diagnostics of this content. Those that name a version have to name its own; those that name none count when
@@ -377,8 +541,7 @@ impl Client {
     /// file changed: that may have broken this one, or mended it.
     fn found(&self, path: &Path, shown: &Shown, told: &[Told], of_version: Option<Instant>) -> Known {
         let is_last = |at: Instant| self.files().changed.is_none_or(|changed| changed <= at);
-        let lines: Vec<&str> =
-            shown.text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();
+        let lines: Vec<&str> = lines(&shown.text).collect();
         let problem = |told: &Told| told.clone().problem(path, &lines, self.encoding);
         let problems: Vec<Problem> = told.iter().map(problem).collect();
         Known::Found { problems, is_verified: of_version.is_some_and(is_last) }

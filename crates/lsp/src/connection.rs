@@ -15,10 +15,18 @@ use tokio::time::timeout;
 
 use crate::frame;
 
+/// Why nothing comes from a server that ended, or closed its output.
+pub const CLOSED: &str = "it closed its output";
 /// Messages that wait until the server reads.
 const QUEUE: usize = 64;
 /// How long a server may read nothing while messages wait.
 const READS: Duration = Duration::from_secs(5);
+/// How long a message may take to be written. A server that reads nothing holds nothing back for longer, also when nobody uses
+/// it any more.
+const WRITES: Duration = Duration::from_secs(30);
+/// Errors of a server that gave up an answer, as the file changed or another request came: `ContentModified`,
+/// `ServerCancelled`.
+const GIVEN_UP: [i64; 2] = [-32_801, -32_802];
 /// The longest name of a method or an id that is repeated in an answer.
 const LONGEST_NAME: usize = 200;
 /// The longest text of a server's error that is kept.
@@ -33,6 +41,9 @@ pub enum RequestError {
     /// The server is gone.
     #[error("the language server ended: {0}")]
     Ended(String),
+    /// The server gave up what it began, and can be asked again.
+    #[error("the language server gave up its answer: ask again")]
+    Cancelled,
     /// The server answered with an error.
     #[error("the language server refuses: {0}")]
     Refused(String),
@@ -62,7 +73,7 @@ pub(crate) struct Connection {
 }
 
 impl Drop for Connection {
-    /// What was told before is still written.
+    /// What was told before is still written, as far as the server reads.
     fn drop(&mut self) {
         self.reading.abort();
     }
@@ -84,7 +95,7 @@ impl Connection {
         let waiting = Waiting::default();
         tokio::spawn(async move {
             while let Some(body) = queue.recv().await {
-                if frame::write(&mut to, &body).await.is_err() {
+                if !matches!(timeout(WRITES, frame::write(&mut to, &body)).await, Ok(Ok(()))) {
                     // The other pipe tells the end as well.
                     return;
                 }
@@ -105,7 +116,7 @@ impl Connection {
                             }
                         }
                     }
-                    Ok(None) => break "it closed its output".to_owned(),
+                    Ok(None) => break CLOSED.to_owned(),
                     Err(error) => break error.to_string(),
                 }
             };
@@ -120,6 +131,15 @@ impl Connection {
     /// Why nothing is heard any more, if that is so.
     pub(crate) fn ended(&self) -> Option<String> {
         self.ended.borrow().clone()
+    }
+
+    /// Waits until nothing is heard any more, and says why.
+    pub(crate) fn closed(&self) -> impl Future<Output = String> + Send + use<> {
+        let mut ended = self.ended.clone();
+        async move {
+            let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            reason.unwrap_or_else(|| "it is not used any more".to_owned())
+        }
     }
 
     /// Tells the server something.
@@ -246,6 +266,11 @@ fn take(body: &[u8], waiting: &Waiting, hears: &dyn Hears) -> Option<Vec<u8>> {
 fn result(message: &mut Map<String, Value>) -> Result<Value, RequestError> {
     match message.get("error") {
         None | Some(Value::Null) => Ok(message.remove("result").unwrap_or(Value::Null)),
+        Some(error)
+            if error.get("code").and_then(Value::as_i64).is_some_and(|code| GIVEN_UP.contains(&code)) =>
+        {
+            Err(RequestError::Cancelled)
+        }
         Some(error) => {
             let text = error.get("message").and_then(Value::as_str).unwrap_or("it does not say why");
             Err(RequestError::Refused(text.chars().take(LONGEST_ERROR).collect()))

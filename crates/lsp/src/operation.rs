@@ -106,8 +106,26 @@ pub struct Place {
     pub path: PathBuf,
     /// Where it begins, as the server counts: see [`Client::spot`].
     pub start: Position,
+    /// Where it ends.
+    pub end: Position,
     /// What it is, where the server says so.
-    pub name: Option<String>,
+    pub symbol: Option<Symbol>,
+}
+
+/// What stands at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// Its name.
+    pub name: String,
+    /// The number of its kind in the protocol; 0 where the server says none.
+    pub kind: u64,
+}
+
+impl Symbol {
+    /// Its kind and its name.
+    pub fn shown(&self) -> String {
+        kind(self.kind).map_or_else(|| self.name.clone(), |kind| format!("{kind} {}", self.name))
+    }
 }
 
 /// The edits of one file.
@@ -229,12 +247,11 @@ fn place(item: &Value, path: &Path) -> Option<Place> {
     let ranges = ["selectionRange", "targetSelectionRange", "range", "targetRange"];
     let range = ranges.iter().find_map(|name| location.get(*name).or_else(|| item.get(*name)));
     let range = range.and_then(|range| serde_json::from_value::<Range>(range.clone()).ok());
-    let start = range.map(|range| range.start).unwrap_or_default();
+    let Range { start, end } = range.unwrap_or_default();
     let name =
         item.get("name").and_then(Value::as_str).map(|name| name.chars().take(200).collect::<String>());
-    let kind = item.get("kind").and_then(Value::as_u64).and_then(kind);
-    let name = name.map(|name| kind.map_or_else(|| name.clone(), |kind| format!("{kind} {name}")));
-    Some(Place { path, start, name })
+    let kind = item.get("kind").and_then(Value::as_u64).unwrap_or_default();
+    Some(Place { path, start, end, symbol: name.map(|name| Symbol { name, kind }) })
 }
 
 /// What a symbol is, by its number in the protocol.

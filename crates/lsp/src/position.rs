@@ -57,10 +57,29 @@ pub struct Spot {
 /// From a place to another one, exclusive, as a server counts.
 pub type Span = Range;
 
-/// A line of a text, without its end.
-fn line_of(text: &str, number: u32) -> Option<&str> {
-    let line = text.split('\n').nth(usize::try_from(number).ok()?)?;
-    Some(line.strip_suffix('\r').unwrap_or(line))
+/// Where the lines of a text begin and end, in bytes, their ends left out. `\n`, `\r\n` and `\r` end a line.
+fn spans(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    let mut rest = Some(0);
+    std::iter::from_fn(move || {
+        let start = rest?;
+        let Some(length) = text[start..].find(['\n', '\r']) else {
+            rest = None;
+            return Some((start, text.len()));
+        };
+        let end = start + length;
+        rest = Some(end + if text[end..].starts_with("\r\n") { 2 } else { 1 });
+        Some((start, end))
+    })
+}
+
+/// The lines of a text as servers count them, without their ends.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    spans(text).map(|(start, end)| &text[start..end])
+}
+
+/// A line of a text, from 0, without its end.
+pub fn line_of(text: &str, number: u32) -> Option<&str> {
+    lines(text).nth(usize::try_from(number).ok()?)
 }
 
 impl Spot {
@@ -88,16 +107,12 @@ impl Spot {
 
 /// The text after these edits; `None` where they overlap or begin behind its end.
 pub fn apply(text: &str, edits: &[(Span, String)], encoding: Encoding) -> Option<String> {
-    let mut starts = vec![0];
-    starts.extend(text.match_indices('\n').map(|(byte, _)| byte + 1));
+    let lines: Vec<(usize, usize)> = spans(text).collect();
     let byte = |position: Position| -> Option<usize> {
         let line = usize::try_from(position.line).ok()?;
         // One line more than there are is the end.
-        let Some(start) = starts.get(line) else { return (line == starts.len()).then_some(text.len()) };
-        let end = starts.get(line + 1).map_or(text.len(), |next| next - 1);
-        let content = &text[*start..end];
-        let content = content.strip_suffix('\r').unwrap_or(content);
-        Some(start + encoding.byte(content, position.character))
+        let Some((start, end)) = lines.get(line) else { return (line == lines.len()).then_some(text.len()) };
+        Some(start + encoding.byte(&text[*start..*end], position.character))
     };
     let mut placed = Vec::new();
     for (span, new) in edits {
@@ -138,6 +153,15 @@ mod tests {
         }
         assert_eq!(Spot { line: 9, column: 9 }.told(text, Encoding::Utf8), at(8, 0));
         assert_eq!(Spot::heard(at(1, 99), Some("ä𝄞x"), Encoding::Utf16), Spot { line: 2, column: 4 });
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_line_too() {
+        assert_eq!(lines("a\rb\r\nc\n\rd").collect::<Vec<_>>(), ["a", "b", "c", "", "d"]);
+        assert_eq!(lines("a\n").collect::<Vec<_>>(), ["a", ""]);
+        assert_eq!(lines("").collect::<Vec<_>>(), [""]);
+        let edit = (Range { start: at(1, 0), end: at(1, 1) }, "x".to_owned());
+        assert_eq!(apply("a\rb\rc", &[edit], Encoding::Utf16).unwrap(), "a\rx\rc");
     }
 
     #[test]

@@ -151,6 +151,62 @@ async fn diagnostics_are_pulled_where_they_are_offered() {
 }
 
 #[tokio::test]
+async fn no_problems_count_only_once_the_server_is_ready() {
+    let (client, mut server) = stage(json!({"diagnosticProvider": {}})).await;
+    let path = Path::new(FILE);
+    client.show(path, "bad\n").await.unwrap();
+    let progress = |kind: &str| {
+        let params = json!({"token": "loads", "value": {"kind": kind, "title": "loads"}});
+        json!({"jsonrpc": "2.0", "method": "$/progress", "params": params})
+    };
+    let nothing = json!({"kind": "full", "items": []});
+    server.send(progress("begin")).await;
+    let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, nothing.clone()).await;
+        server.send(progress("end")).await;
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, json!({"kind": "full", "items": found(&["loaded"])})).await;
+    });
+    assert_eq!(messages(&known.unwrap()), Some((vec!["loaded"], true)));
+    // One that gave up its answer is asked again, and what it publishes beside is not lost.
+    let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
+        let request = server.until("textDocument/diagnostic").await;
+        let error = json!({"code": -32_802, "message": "cancelled"});
+        server.send(json!({"jsonrpc": "2.0", "id": request["id"], "error": error})).await;
+        server.publish(Some(1), &["checked"]).await;
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, nothing).await;
+    });
+    assert_eq!(messages(&known.unwrap()), Some((vec!["checked"], true)));
+    assert!(client.beside().is_empty(), "it is shown");
+}
+
+#[tokio::test]
+async fn diagnostics_are_pulled_where_that_is_registered_later() {
+    let (client, mut server) = stage(json!({})).await;
+    let path = Path::new(FILE);
+    let registered = json!({"registrations": [{"id": "1", "method": "textDocument/diagnostic"}]});
+    let request =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "client/registerCapability", "params": registered});
+    server.send(request).await;
+    assert_eq!(server.next().await.unwrap()["id"], 1);
+    client.show(path, "bad\n").await.unwrap();
+    let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, json!({"kind": "full", "items": found(&["pulled"])})).await;
+    });
+    assert_eq!(messages(&known.unwrap()), Some((vec!["pulled"], true)));
+    // What it says of a file that it was not shown is known as well.
+    client.close(path).await.unwrap();
+    server.until("textDocument/didClose").await;
+    server.publish(None, &["elsewhere"]).await;
+    server.send(json!({"jsonrpc": "2.0", "id": 2, "method": "window/showMessageRequest"})).await;
+    server.next().await.unwrap();
+    assert_eq!(client.beside()[path][0].message, "elsewhere");
+}
+
+#[tokio::test]
 async fn pushed_diagnostics_count_for_their_version_only() {
     let (client, mut server) = stage(json!({})).await;
     let path = Path::new(FILE);
@@ -239,12 +295,12 @@ async fn places_symbols_texts_and_edits_are_read_in_all_their_forms() {
     assert_eq!(asked.recv().await.unwrap()["params"]["position"], json!({"line": 1, "character": 3}));
     assert_eq!(ask(Operation::Hover).await, Ok(Answer::Text("one\n\ntwo".to_owned())));
     let Answer::Places(symbols) = ask(Operation::DocumentSymbol).await.unwrap() else { panic!("places") };
-    let names: Vec<_> = symbols.iter().map(|place| place.name.as_deref().unwrap()).collect();
-    assert_eq!((names, &*symbols[0].path), (vec!["class Outer", "method inner"], path));
+    let names: Vec<_> = symbols.iter().map(|place| place.symbol.as_ref().unwrap().shown()).collect();
+    assert_eq!((names, &*symbols[0].path), (vec!["class Outer".to_owned(), "method inner".to_owned()], path));
     let Answer::Edits(files) = ask(Operation::Rename).await.unwrap() else { panic!("edits") };
     assert_eq!(apply("one\n𝄞 two\n", &files[0].edits, client.encoding()).unwrap(), "one\n𝄞 new\n");
     let Answer::Places(callers) = ask(Operation::IncomingCalls).await.unwrap() else { panic!("places") };
-    assert_eq!(callers[0].name.as_deref(), Some("function g"));
+    assert_eq!(callers[0].symbol.as_ref().map(playhouse_lsp::Symbol::shown).as_deref(), Some("function g"));
     let error = ask(Operation::FindReferences).await.unwrap_err();
     assert_eq!(error, RequestError::Refused("it has no findReferences".to_owned()));
     drop(client);
@@ -274,6 +330,11 @@ async fn what_a_server_asks_is_answered() {
     let (_client, mut server) = stage(json!({})).await;
     for (method, params, result) in [
         ("workspace/configuration", json!({"items": [{}, {}]}), json!([{"deep": true}, {"deep": true}])),
+        (
+            "workspace/configuration",
+            json!({"items": [{"section": "deep"}, {"section": "deep.er"}, {"section": "other"}]}),
+            json!([true, null, null]),
+        ),
         ("client/registerCapability", json!({}), Value::Null),
         (
             "workspace/applyEdit",

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use playhouse_sandbox::Walls;
-use playhouse_sandbox::process::{Exit, ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart};
+use playhouse_sandbox::process::{ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart};
 use playhouse_tools::web::Door;
 use rmcp::model::{ErrorCode, ProtocolVersion, ServerNotification, ServerPeerInfo, SubscriptionFilter};
 use rmcp::service::{
@@ -57,8 +57,6 @@ type Service = RunningService<RoleClient, Arc<Handler>>;
 
 /// How long a server that closed its output has to end by itself, so that its exit code can be told.
 const LAST_BREATH: Duration = Duration::from_millis(500);
-/// The longest part of a server's standard error in an error, in bytes.
-const LAST_WORDS: usize = 600;
 /// The longest part of a message of a server in an error, in bytes.
 const MESSAGE: usize = 1_000;
 /// What a shell, and what holds a program, tell by their exit code: there is no such program, or it cannot be started.
@@ -424,7 +422,7 @@ async fn not_greeted(error: &ClientInitializeError, link: &Link, noise: &Noise) 
         return OpenError::Transient("the connection was closed".to_owned());
     };
     let exit = timeout(LAST_BREATH, program.ended()).await.ok();
-    let mut reason = end_reason(exit.as_ref(), program);
+    let mut reason = program.reason(exit.as_ref());
     if let Some(first) = noise.known().first.first() {
         reason = format!("{reason}; its output is no protocol, it begins with: {first}");
     }
@@ -453,36 +451,15 @@ async fn see_to_its_end(
         Link::Program(program) => tokio::select! {
             biased;
             () = close.cancelled() => "it was stopped".to_owned(),
-            _ = &mut closed => end_reason(timeout(LAST_BREATH, program.ended()).await.ok().as_ref(), &program),
+            _ = &mut closed => program.reason(timeout(LAST_BREATH, program.ended()).await.ok().as_ref()),
             exit = program.ended() => {
                 // What it wrote before is still read.
                 drop(timeout(LAST_BREATH, &mut closed).await);
-                end_reason(Some(&exit), &program)
+                program.reason(Some(&exit))
             }
         },
     };
     // What it started is of no use without it, nor is one that closed its output.
     close.cancel();
     ended.send_replace(Some(reason.into()));
-}
-
-/// How a server ended, with what it said last; `None` if it goes on without its output.
-fn end_reason(exit: Option<&Result<Exit, String>>, program: &Program) -> String {
-    let how = match exit {
-        None => "it closed its output".to_owned(),
-        Some(Err(error)) => format!("it could not be watched: {error}"),
-        Some(Ok(exit)) if exit.out_of_memory => "it needed more memory than it may have".to_owned(),
-        Some(Ok(exit)) if exit.too_many_tasks => "it wanted more processes than it may have".to_owned(),
-        Some(Ok(Exit { code: Some(code), .. })) => format!("it ended with exit code {code}"),
-        Some(Ok(Exit { signal: Some(signal), .. })) => format!("it was ended by signal {signal}"),
-        Some(Ok(_)) => "it ended".to_owned(),
-    };
-    let words = program.last_words();
-    let words = words.trim();
-    // The end tells more than the beginning.
-    let from = (words.len().saturating_sub(LAST_WORDS)..).find(|&from| words.is_char_boundary(from));
-    match from.map(|from| &words[from..]) {
-        None | Some("") => how,
-        Some(words) => format!("{how}; its last words: {words}"),
-    }
 }

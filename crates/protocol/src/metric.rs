@@ -232,6 +232,12 @@ metrics! {
         "Memory of those processes. What they share is counted for each.";
     McpProcessor = "playhouse_mcp_processor_seconds", Kind::Gauge, Seconds, &[open("server")], false,
         "Processor time that those processes have used since they were started.";
+    LspServers = "playhouse_lsp_servers", Kind::Gauge, Count, &[open("server")], false,
+        "Language servers that run.";
+    LspMemory = "playhouse_lsp_memory_bytes", Kind::Gauge, Bytes, &[open("server")], false,
+        "Memory of their processes. What they share is counted for each.";
+    LspWait = "playhouse_lsp_wait_seconds", Kind::Histogram(WORK), Seconds, &[open("server")], false,
+        "How long edits waited for a language server, before and after they wrote.";
     ToolProcesses = "playhouse_tool_processes", Kind::Gauge, Count, &[], false,
         "Commands that tools have running, in the background ones included. Each is a tree of processes.";
     Children = "playhouse_children", Kind::Gauge, Count, &[], false,

@@ -87,8 +87,14 @@ impl WriteLog {
         lock(&self.0.content).gaps.push(why.into());
     }
 
+    /// The files that were written so far and not taken out, in the order of their paths.
+    pub fn files(&self) -> Vec<FileWrite> {
+        let content = lock(&self.0.content);
+        content.files.values().filter(|write| !write.is_nothing()).cloned().collect()
+    }
+
     /// Says that somebody sees what the call changes.
-    pub fn is_watched(&self) {
+    pub fn watch(&self) {
         lock(&self.0.content).watched = true;
     }
 
@@ -158,11 +164,6 @@ impl Drained {
 }
 
 impl WriteLogReader {
-    /// What was written so far and not taken out.
-    pub fn files(&self) -> Vec<FileWrite> {
-        lock(&self.content).files.values().cloned().collect()
-    }
-
     /// Whether the end of the call is told in a change set of its own, even if that is empty.
     pub fn is_watched(&self) -> bool {
         lock(&self.content).watched

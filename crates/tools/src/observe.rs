@@ -57,6 +57,10 @@ pub trait CallObserver: Send + Sync {
         ready(()).boxed()
     }
 
+    /// At the end of every call, also of one that changes nothing: what is to be told with the next result stands at its start.
+    /// Fast, without I/O.
+    fn tell(&self, _ended: &mut Result<ToolOutput, ToolError>) {}
+
     /// After it ended, unless it was killed or panicked. May add to the result, to the text of the error, and to the write log.
     fn after<'a>(
         &'a self,

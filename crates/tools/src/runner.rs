@@ -114,10 +114,11 @@ pub async fn execute(
         () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
         checked = check_workspace(context) => checked,
     };
-    let executed = match checked {
+    let mut executed = match checked {
         Ok(()) => execute_observed(&**tool, prepared, context).await,
         Err(error) => Err(error),
     };
+    context.host.observers().iter().for_each(|observer| observer.tell(&mut executed));
     match executed {
         Ok(mut output) => {
             Attachable::new().limit(&mut output);

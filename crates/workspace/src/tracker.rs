@@ -56,6 +56,15 @@ impl FileTracker {
         self.lock().files.remove(path);
     }
 
+    /// The files that it knows, the one remembered last first.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        let known = self.lock();
+        let mut paths: Vec<(u64, &PathBuf)> =
+            known.files.iter().map(|(path, seen)| (seen.at, path)).collect();
+        paths.sort_unstable_by(|a, b| b.cmp(a));
+        paths.into_iter().map(|(_, path)| path.clone()).collect()
+    }
+
     /// How many files it knows.
     pub fn len(&self) -> usize {
         self.lock().files.len()

@@ -162,7 +162,7 @@ pub(crate) async fn list(
 }
 
 /// The directory that a client named, if it may work there.
-async fn admitted(app: &App, principal: &Principal, written: String) -> Result<String, Problem> {
+pub(crate) async fn admitted(app: &App, principal: &Principal, written: String) -> Result<String, Problem> {
     let (app, principal) = (app.clone(), principal.clone());
     let admitted = blocking(move || app.admit_directory(&principal, &written)).await??;
     Ok(admitted.to_string_lossy().into_owned())

@@ -12,6 +12,7 @@ mod facts;
 mod grants;
 pub(crate) mod host_tools;
 pub(crate) mod limits;
+pub(crate) mod lsp;
 pub(crate) mod mcp;
 pub(crate) mod mcp_server;
 pub(crate) mod messages;
@@ -66,6 +67,8 @@ operations! {
     post "/v1/sessions/{session}/compact" => prompts::compact;
     post "/v1/sessions/{session}/revert" => reverts::revert;
     post "/v1/sessions/{session}/unrevert" => reverts::unrevert;
+    get "/v1/lsp-servers" => lsp::list;
+    get "/v1/sessions/{session}/lsp" => lsp::diagnose;
     get "/v1/mcp-servers" => mcp::list;
     post "/v1/mcp-servers/{name}/connect" => mcp::connect;
     post "/v1/mcp-servers/{name}/disconnect" => mcp::disconnect;

@@ -28,7 +28,7 @@ use axum::{Extension, Router};
 
 use crate::app::App;
 use feed::Feeds;
-use routes::{facts, files, live, login, mcp, messages, prompts, requests, sessions, templates, vcs};
+use routes::{facts, files, live, login, lsp, mcp, messages, prompts, requests, sessions, templates, vcs};
 
 /// Its routes.
 pub(crate) fn router() -> Router<App> {
@@ -51,7 +51,8 @@ pub(crate) fn router() -> Router<App> {
         .route("/provider/auth", get(facts::nothing))
         .route("/agent", get(facts::agents))
         .route("/command", get(facts::commands))
-        .route("/lsp", get(facts::none))
+        .route("/lsp", get(lsp::status))
+        .route("/find/symbol", get(lsp::symbols))
         .route("/formatter", get(facts::none))
         .route("/mcp", get(mcp::status))
         .route("/mcp/{name}/connect", post(mcp::connect))

@@ -28,7 +28,6 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("*", "/experimental/workspace/{*rest}", "workspaces elsewhere are not managed"),
     ("POST", "/experimental/workspace", "workspaces elsewhere are not managed"),
     ("*", "/experimental/project/{*rest}", "projects are not copied"),
-    ("GET", "/find/symbol", "there are no language servers yet"),
     ("POST", "/vcs/apply", "files are changed by sessions"),
     ("GET", "/skill", "skills are not listed yet"),
     ("POST", "/mcp", "servers of tools are configured by the operator"),

@@ -6,16 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use playhouse_mcp::names::mixes_up;
 use playhouse_mcp::{MOST_CONTENT, ServerEntry, Transport, WORKSPACE_FILE, WorkspaceServer, declared_in};
-use playhouse_protocol::SessionId;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_tools::{Agreed, ToolScope};
 
 use super::lock;
+use crate::shared::consents::Consents;
 
 /// Number of workspaces whose servers are known.
 const MOST_WORKSPACES: usize = 4_096;
-/// Number of sessions of which is known what people agreed to for them alone.
-const MOST_SESSIONS: usize = 4_096;
 /// Why sessions of clients with keys use no program that a workspace declares.
 const OPERATORS_ONLY: &str =
     "refused: where clients have keys, servers that are programs come only from the operator's configuration";
@@ -74,14 +72,6 @@ pub(super) struct Declarations {
     pub(super) own: Vec<Arc<Declared>>,
     workspaces: Mutex<HashMap<Arc<Path>, Arc<Found>>>,
     agreed: Mutex<Consents>,
-}
-
-#[derive(Default)]
-struct Consents {
-    /// By tenant, the hashes of servers that may serve all its sessions in their workspace.
-    always: HashMap<Arc<str>, HashSet<String>>,
-    /// The hashes of those that may serve one session, with its tenant.
-    once: HashMap<SessionId, (Arc<str>, HashSet<String>)>,
 }
 
 impl Declarations {
@@ -186,37 +176,17 @@ impl Declarations {
 
     /// Whether people agreed to a workspace's server for this session.
     pub(super) fn is_agreed(&self, scope: &ToolScope, hash: &str) -> bool {
-        let agreed = lock(&self.agreed);
-        let holds = |hashes: Option<&HashSet<String>>| hashes.is_some_and(|hashes| hashes.contains(hash));
-        let once = agreed.once.get(&scope.session).map(|(_, hashes)| hashes);
-        holds(agreed.always.get(&scope.tenant)) || holds(once)
+        lock(&self.agreed).is_agreed(scope, hash)
     }
 
     /// Whether people agreed to it for any session of a tenant.
     pub(super) fn serves_any(&self, tenant: &str, hash: &str) -> bool {
-        let agreed = lock(&self.agreed);
-        let of_tenant = agreed.always.get(tenant).is_some_and(|hashes| hashes.contains(hash));
-        let once = agreed.once.values().filter(|(of, _)| **of == *tenant);
-        of_tenant || once.into_iter().any(|(_, hashes)| hashes.contains(hash))
+        lock(&self.agreed).serves_any(tenant, hash)
     }
 
     /// Notes for whom people agreed to a workspace's server. Whether that is more or less than before.
     pub(super) fn agree(&self, scope: &ToolScope, hash: &str, to: Agreed) -> bool {
-        let mut agreed = lock(&self.agreed);
-        if agreed.once.len() >= MOST_SESSIONS && !agreed.once.contains_key(&scope.session) {
-            // What was agreed to stands in the logs of the sessions, and is told again with their next prompt.
-            agreed.once.clear();
-        }
-        let always = agreed.always.entry(Arc::clone(&scope.tenant)).or_default();
-        let always =
-            if to == Agreed::Workspace { always.insert(hash.to_owned()) } else { always.remove(hash) };
-        let fresh = || (Arc::clone(&scope.tenant), HashSet::new());
-        let (_, once) = agreed.once.entry(scope.session).or_insert_with(fresh);
-        let changed = if to == Agreed::Session { once.insert(hash.to_owned()) } else { once.remove(hash) };
-        if once.is_empty() {
-            agreed.once.remove(&scope.session);
-        }
-        always || changed
+        lock(&self.agreed).agree(scope, hash, to)
     }
 }
 

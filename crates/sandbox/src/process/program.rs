@@ -22,6 +22,8 @@ use super::{Exit, Input, Output, ProcessError, Receive, Spec, begin};
 pub const STOP_GRACE: Duration = Duration::from_secs(5);
 /// So much of the end of its standard error is kept, in bytes.
 const LAST_WORDS: usize = 8 * 1024;
+/// So much of it is told of why a program ended, in bytes.
+const TOLD_WORDS: usize = 600;
 
 /// A program that runs. Clones are the same program; when the last of them is dropped it is killed, with all that descends
 /// from it.
@@ -133,6 +135,27 @@ impl Program {
             (first.to_vec(), last.to_vec())
         };
         String::from_utf8_lossy(&[first, last].concat()).into_owned()
+    }
+
+    /// Says how it ended, with the end of what it said last; `None` if it goes on without its output.
+    pub fn reason(&self, exit: Option<&Result<Exit, String>>) -> String {
+        let how = match exit {
+            None => "it closed its output".to_owned(),
+            Some(Err(error)) => format!("it could not be watched: {error}"),
+            Some(Ok(exit)) if exit.out_of_memory => "it needed more memory than it may have".to_owned(),
+            Some(Ok(exit)) if exit.too_many_tasks => "it wanted more processes than it may have".to_owned(),
+            Some(Ok(Exit { code: Some(code), .. })) => format!("it ended with exit code {code}"),
+            Some(Ok(Exit { signal: Some(signal), .. })) => format!("it was ended by signal {signal}"),
+            Some(Ok(_)) => "it ended".to_owned(),
+        };
+        let words = self.last_words();
+        let words = words.trim();
+        // The end tells more than the beginning.
+        let from = (words.len().saturating_sub(TOLD_WORDS)..).find(|&from| words.is_char_boundary(from));
+        match from.map(|from| &words[from..]) {
+            None | Some("") => how,
+            Some(words) => format!("{how}; its last words: {words}"),
+        }
     }
 
     /// Waits until it has ended, and tells how. Returns at once where it has.

@@ -4,7 +4,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::schemas::{Direction, Schemas, drop_null};
-use crate::native::{artifacts, host_tools, limits, mcp, reverts, sessions, usage};
+use crate::native::{artifacts, host_tools, limits, lsp, mcp, reverts, sessions, usage};
 use crate::problem::Kind;
 
 /// The operations whose entries in `paths` are generated.
@@ -14,6 +14,8 @@ const DESCRIBED: &[Operation] = &[
     artifacts::READ,
     reverts::REVERT,
     reverts::UNREVERT,
+    lsp::LIST,
+    lsp::DIAGNOSE,
     mcp::LIST,
     mcp::CONNECT,
     mcp::DISCONNECT,

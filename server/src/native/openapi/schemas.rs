@@ -35,6 +35,9 @@ use crate::native::facts::Models;
 use crate::native::grants::{GrantView, Grants};
 use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, Tools, WebhookBody};
 use crate::native::limits::LimitList;
+use crate::native::lsp::{
+    LspDiagnosed, LspDiagnosis, LspProblem, LspServerList, LspServerView, LspSeverity, LspStanding,
+};
 use crate::native::mcp::login::{McpLogin, McpLoginEnd, McpLoginWish};
 use crate::native::mcp::{McpPlace, McpServerList, McpServerView, McpStanding, RefusedTool};
 use crate::native::sessions::{SessionPage, SessionView, Stands, Todos};
@@ -109,6 +112,13 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("CallInput", Answer, SchemaGenerator::subschema_for::<CallInput>),
     ("CallAnswer", Answer, SchemaGenerator::subschema_for::<CallAnswer>),
     ("Risk", Answer, SchemaGenerator::subschema_for::<Risk>),
+    ("LspServers", Answer, SchemaGenerator::subschema_for::<LspServerList>),
+    ("LspServer", Answer, SchemaGenerator::subschema_for::<LspServerView>),
+    ("LspStanding", Answer, SchemaGenerator::subschema_for::<LspStanding>),
+    ("LspDiagnosis", Answer, SchemaGenerator::subschema_for::<LspDiagnosis>),
+    ("LspDiagnosed", Answer, SchemaGenerator::subschema_for::<LspDiagnosed>),
+    ("LspProblem", Answer, SchemaGenerator::subschema_for::<LspProblem>),
+    ("LspSeverity", Answer, SchemaGenerator::subschema_for::<LspSeverity>),
     ("McpServers", Answer, SchemaGenerator::subschema_for::<McpServerList>),
     ("McpServer", Answer, SchemaGenerator::subschema_for::<McpServerView>),
     ("McpLoginWish", Request, SchemaGenerator::subschema_for::<McpLoginWish>),

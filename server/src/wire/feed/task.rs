@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use playhouse_actors::{Heard, Listener, Published};
+use playhouse_actors::{Heard, Listener, LspServers, Published};
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::{Entry, Event, EventBody, Record, Seq, SessionId, Timestamp};
 use playhouse_session::Session;
@@ -31,6 +31,7 @@ pub(super) async fn run(work: Work, mut listener: Listener, ready: watch::Sender
     ready.send_replace(true);
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut servers = work.app.engine().lsp().map(LspServers::changes);
     let mut writing = Writing { sessions: HashSet::new(), last: (Timestamp::default(), Instant::now()) };
     loop {
         tokio::select! {
@@ -52,12 +53,23 @@ pub(super) async fn run(work: Work, mut listener: Listener, ready: watch::Sender
                 Some(Heard::Behind { changed, .. }) => work.behind(changed).await,
                 None => break,
             },
+            () = changed(&mut servers) => work.servers_changed(),
             _ = tick.tick(), if !writing.sessions.is_empty() => work.tick(&mut writing),
         }
         // One busy tenant leaves the worker to the others now and then.
         tokio::task::consume_budget().await;
     }
     work.feed.ring.close();
+}
+
+/// Waits until a language server starts or ends; for ever where there are none.
+async fn changed(servers: &mut Option<watch::Receiver<u64>>) {
+    if let Some(changes) = servers
+        && changes.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// Sessions of which something is told later, as of calls that write.
@@ -98,6 +110,14 @@ impl Work {
         for summary in busy {
             self.reload(summary.id).await;
         }
+    }
+
+    /// Tells it in the directories of the sessions that are known.
+    fn servers_changed(&self) {
+        let mut places: Vec<_> = self.feed.lives().values().map(|live| Arc::clone(live.place())).collect();
+        places.sort_by(|one, other| one.directory.cmp(&other.directory));
+        places.dedup_by(|one, other| one.directory == other.directory);
+        places.iter().for_each(|place| self.feed.ring.write(place, vec![WireEvent::LspUpdated {}]));
     }
 
     /// Whether something of a session is to be told later.

@@ -172,7 +172,7 @@ pub(crate) async fn console(_: Asked) -> Json<Value> {
     Json(json!({"consoleManagedProviders": [], "switchableOrgCount": 0}))
 }
 
-/// Lists of what the engine has none of: language servers, formatters.
+/// Lists of what the engine has none of: formatters.
 pub(crate) async fn none(_: Asked) -> Json<[Value; 0]> {
     Json([])
 }

@@ -4,6 +4,7 @@ pub(super) mod facts;
 pub(super) mod files;
 pub(super) mod live;
 pub(super) mod login;
+pub(super) mod lsp;
 pub(super) mod mcp;
 pub(super) mod messages;
 pub(super) mod prompts;

@@ -27,6 +27,9 @@ pub(crate) enum WireEvent {
     /// What a client knows of a directory is out of date: it reads everything again.
     #[serde(rename = "server.instance.disposed")]
     Disposed { directory: String },
+    /// A language server started or ended.
+    #[serde(rename = "lsp.updated")]
+    LspUpdated {},
     #[serde(rename = "session.created")]
     SessionCreated {
         #[serde(rename = "sessionID")]

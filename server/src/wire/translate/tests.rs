@@ -558,6 +558,7 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
     stage.told.extend([
         WireEvent::Connected {},
         WireEvent::Heartbeat {},
+        WireEvent::LspUpdated {},
         WireEvent::Disposed { directory },
         WireEvent::SessionCreated { session, info },
         WireEvent::SessionDiff { session, diff: Vec::new() },

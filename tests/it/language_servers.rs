@@ -1,0 +1,226 @@
+//! Language servers: what a model is told after its edits, the tool `lsp`, and what clients see of them.
+
+use mock_llm::{Model, call, text};
+use serde_json::{Value, json};
+
+use crate::host_tools::{LISTENING, asked};
+use crate::serve::Serving;
+use crate::stage::{Stage, until};
+
+/// A server in the language of shells, for files `*.acc`. It finds an error in each line that holds BAD. `MODE` says how:
+/// `pull` when it is asked; `late` the same, 2 s after the first change; `silent` never; `stale` it publishes, first the error
+/// of the content before; `dies` at the first change; `huge` with an answer of 200 MB.
+const SERVER: &str = r#"
+LC_ALL=C
+changes=0
+send() { printf 'Content-Length: %d\r\n\r\n%s' "${#1}" "$1"; }
+found() {
+    local number=0 line
+    items=
+    while IFS= read -r line; do
+        case "$line" in *BAD*) items="$items,{\"range\":{\"start\":{\"line\":$number,\"character\":0},\"end\":{\"line\":$number,\"character\":1}},\"severity\":1,\"message\":\"BAD is not allowed\"}" ;; esac
+        number=$((number + 1))
+    done <<< "${1//\\n/$'\n'}"
+    items="[${items#,}]"
+}
+publish() { send '{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"'"$uri"'","version":'"$1"',"diagnostics":'"$2"'}}'; }
+while :; do
+    length=0
+    while IFS= read -r line || exit 0; do
+        line=${line%$'\r'}
+        [ -n "$line" ] || break
+        case "$line" in Content-Length:*) length=${line#*: } ;; esac
+    done
+    IFS= read -r -N "$length" body || exit 0
+    id=${body#*\"id\":}
+    id=${id%%[,\}]*}
+    case "$body" in
+    *'"method":"initialize"'*)
+        pulls='"diagnosticProvider":{"interFileDependencies":true,"workspaceDiagnostics":false},'
+        case "$MODE" in silent | stale) pulls= ;; esac
+        send '{"jsonrpc":"2.0","id":'"$id"',"result":{"capabilities":{'"$pulls"'"hoverProvider":true,"definitionProvider":true,"workspaceSymbolProvider":true}}}' ;;
+    *'"textDocument/didOpen"'* | *'"textDocument/didChange"'*)
+        uri=${body#*\"uri\":\"}
+        uri=${uri%%\"*}
+        version=${body#*\"version\":}
+        version=${version%%[,\}]*}
+        content=${body#*\"text\":\"}
+        content=${content%%\"*}
+        before=$items
+        found "$content"
+        case "$body" in *didChange*)
+            changes=$((changes + 1))
+            if [ "$MODE" = dies ]; then echo 'the last words of this server' >&2; exit 4; fi ;;
+        esac
+        if [ "$MODE" = stale ]; then
+            [ "$changes" = 0 ] || publish $((version - 1)) "$before"
+            publish "$version" "$items"
+        fi ;;
+    *'"textDocument/diagnostic"'*)
+        if [ "$changes" = 1 ]; then
+            changes=2
+            [ "$MODE" != late ] || sleep 2
+            if [ "$MODE" = huge ]; then printf 'Content-Length: 200000000\r\n\r\n'; head -c 200000000 /dev/zero; fi
+        fi
+        send '{"jsonrpc":"2.0","id":'"$id"',"result":{"kind":"full","items":'"$items"'}}' ;;
+    *'"textDocument/hover"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":{"contents":"a word"}}' ;;
+    *'"textDocument/definition"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":[{"uri":"'"$uri"'","range":{"start":{"line":2,"character":0},"end":{"line":2,"character":3}}},{"uri":"file:///etc/passwd","range":{"start":{"line":0,"character":0},"end":{"line":0,"character":1}}}]}' ;;
+    *'"workspace/symbol"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":[{"name":"thing","kind":12,"location":{"uri":"'"$uri"'","range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}}}}]}' ;;
+    *'"method":"shutdown"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":null}' ;;
+    *'"method":"exit"'*) exit 0 ;;
+    esac
+done
+"#;
+
+fn configuration(mode: &str) -> String {
+    format!(
+        "[permissions]\n\"*\" = \"allow\"\n[lsp.acc]\ncommand = [\"bash\", \"-c\", '''{SERVER}''']\n\
+         extensions = [\".acc\"]\nenv = {{ MODE = \"{mode}\" }}\n"
+    )
+}
+
+fn edit(old: &str, new: &str) -> mock_llm::Step {
+    call("edit", json!({"filePath": "a.acc", "oldString": old, "newString": new}))
+}
+
+fn ask(operation: &str) -> mock_llm::Step {
+    let arguments =
+        json!({"operation": operation, "filePath": "a.acc", "line": 1, "character": 1, "query": "th"});
+    call("lsp", arguments)
+}
+
+/// What the model read of each call.
+fn results(stage: &Stage) -> Vec<String> {
+    let requests = stage.requests();
+    let messages = requests.last().unwrap()["messages"].as_array().unwrap();
+    let results = messages.iter().filter(|message| message["role"] == "tool");
+    results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Runs these steps in a workspace with one file. The first call waits until the server runs.
+fn run(mode: &str, steps: impl IntoIterator<Item = mock_llm::Step>) -> Vec<String> {
+    let first = [call("read", json!({"filePath": "a.acc"})), ask("hover")];
+    let all = first.into_iter().chain(steps).fold(Model::new(), Model::step);
+    let stage = Stage::new(all.step(text("Done.")));
+    stage.configure(&configuration(mode)).write("a.acc", "fine\nwords\nend\n");
+    stage.run(["go"]).is(0);
+    let results = results(&stage);
+    assert_eq!(results[1], "a word");
+    results[2..].to_vec()
+}
+
+#[test]
+fn the_errors_of_an_edit_are_told_with_its_result() {
+    let told =
+        run("pull", [edit("words", "a BAD word"), edit("fine", "fine BAD"), edit("a BAD word", "words")]);
+    assert!(told[0].contains("1 new error in a.acc:\na.acc:2:1: BAD is not allowed"), "{}", told[0]);
+    let both = "1 new error in a.acc:\na.acc:1:1: BAD is not allowed\nfrom before:\na.acc:2:1: BAD";
+    assert!(told[1].contains(both) || told[1].contains("1 new error in a.acc:\na.acc:2:1"), "{}", told[1]);
+    assert!(told[2].contains("no new errors in a.acc; 1 error from before:\na.acc:1:1:"), "{}", told[2]);
+}
+
+#[test]
+fn a_late_answer_stands_at_the_start_of_a_later_result() {
+    let told =
+        run("late", [edit("words", "a BAD word"), ask("hover"), ask("hover"), ask("hover"), ask("hover")]);
+    assert!(told[0].contains("not known yet") && !told[0].contains("no errors"), "{}", told[0]);
+    let later = told[1..].iter().find(|told| told.starts_with("(of an edit before)")).expect("it is told");
+    assert!(later.contains("1 new error in a.acc:\na.acc:2:1") && later.ends_with("a word"), "{later}");
+}
+
+#[test]
+fn a_server_that_starts_is_not_waited_for() {
+    let steps = [edit("words", "a BAD word"), ask("diagnostics"), ask("hover"), ask("hover")];
+    let all = [call("read", json!({"filePath": "a.acc"}))].into_iter().chain(steps);
+    let stage = Stage::new(all.fold(Model::new(), Model::step).step(text("Done.")));
+    stage.configure(&configuration("pull")).write("a.acc", "fine\nwords\nend\n");
+    stage.run(["go"]).is(0);
+    let told = results(&stage);
+    assert!(told[1].contains("not known yet, the server starts"), "{}", told[1]);
+    assert!(told[2].contains("a.acc:2:1: error: BAD is not allowed"), "{}", told[2]);
+    let later = told[2..].iter().filter(|told| told.starts_with("(of an edit before)")).count();
+    assert_eq!(later, 1, "{told:?}");
+}
+
+#[test]
+fn silence_is_not_taken_for_no_errors() {
+    let told = run("silent", [edit("words", "a BAD word")]);
+    assert!(told[0].contains("not known yet") && !told[0].contains("no errors"), "{}", told[0]);
+}
+
+#[test]
+fn what_is_said_of_an_older_version_does_not_count() {
+    let told = run("stale", [edit("words", "a BAD word"), edit("a BAD word", "words")]);
+    assert!(told[0].contains("1 new error in a.acc:\na.acc:2:1"), "{}", told[0]);
+    assert!(told[1].contains("no errors in a.acc") && !told[1].contains("unverified"), "{}", told[1]);
+}
+
+#[test]
+fn a_server_that_dies_or_says_too_much_is_told_and_the_turn_goes_on() {
+    let told = run("dies", [edit("words", "other words"), call("read", json!({"filePath": "a.acc"}))]);
+    assert!(
+        told[0].contains("it died: it ended with exit code 4; its last words: the last words"),
+        "{}",
+        told[0]
+    );
+    assert!(told[1].contains("other words"), "{}", told[1]);
+    let told = run("huge", [edit("words", "other words")]);
+    assert!(told[0].contains("200000000 bytes") && told[0].len() < 2_000, "{}", told[0]);
+}
+
+#[test]
+fn places_outside_of_the_workspace_are_left_out_and_the_tool_is_shown_where_a_server_is() {
+    let told = run("pull", [ask("goToDefinition"), ask("nonsense"), ask("rename")]);
+    assert_eq!(told[0], "a.acc:3:1: end\n(1 place left out: outside of the workspace, or not to be read)");
+    assert!(told[1].contains("no operation \"nonsense\": there are goToDefinition,"), "{}", told[1]);
+    assert!(told[2].contains("rename needs `newName`"), "{}", told[2]);
+    // Other servers may be installed here, but there are no files for them.
+    let stage = Stage::new(Model::new().step(text("Done.")));
+    stage.write("a.acc", "fine\n").run(["go"]).is(0);
+    let tools = stage.requests()[0]["tools"].to_string();
+    assert!(tools.contains("\"edit\"") && !tools.contains("\"lsp\""), "{tools}");
+}
+
+#[test]
+fn a_workspace_configures_no_server() {
+    let stage = Stage::new(Model::new().step(text("Done.")));
+    let own = "[lsp.x]\ncommand = [\"touch\", \"started\"]\nextensions = [\".acc\"]\n";
+    stage.write(".playhouse/config.toml", own);
+    let ended = stage.run(["go"]).is(2);
+    assert!(ended.stderr.contains("`lsp`") && !stage.workspace.join("started").exists(), "{}", ended.stderr);
+}
+
+#[test]
+fn clients_see_the_servers_what_they_say_and_their_symbols() {
+    let first = [call("read", json!({"filePath": "a.acc"})), ask("hover"), edit("words", "a BAD word")];
+    let stage = Stage::new(first.into_iter().fold(Model::new(), Model::step).step(text("Done.")));
+    stage.configure(&configuration("pull")).write("a.acc", "fine\nwords\nend\n");
+    let serving = Serving::start(&stage, LISTENING);
+    let get = |path: &str| {
+        let (status, body) = asked(&serving, "GET", path, &Value::Null);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    };
+    let at = stage.workspace.to_str().unwrap();
+    let list = format!("/v1/lsp-servers?workspace={at}");
+    assert_eq!(get(&list)["servers"][0]["status"], "stopped");
+    let (status, made) = asked(&serving, "POST", "/v1/sessions", &json!({"workspace": stage.workspace}));
+    assert_eq!(status, 201, "{made}");
+    let place = format!("/v1/sessions/{}", made["id"].as_str().unwrap());
+    assert_eq!(asked(&serving, "POST", &format!("{place}/prompts"), &json!({"text": "go"})).0, 202);
+    until("the turn ends", || get(&format!("{place}/messages")).to_string().contains("Done."));
+    let server = &get(&list)["servers"][0];
+    assert_eq!(
+        (&server["name"], &server["status"], &server["root"]),
+        (&json!("acc"), &json!("connected"), &json!(at))
+    );
+    let said = get(&format!("{place}/lsp"));
+    assert_eq!(said["files"][0]["path"], "a.acc");
+    assert_eq!(said["files"][0]["problems"][0]["line"], 2, "{said}");
+    let wire = get(&format!("/lsp?directory={at}"));
+    assert_eq!((&wire[0]["id"], &wire[0]["status"]), (&json!("acc"), &json!("connected")), "{wire}");
+    let symbols = get(&format!("/find/symbol?directory={at}&query=th"));
+    assert!(
+        symbols[0]["name"] == "thing" && symbols[0]["location"]["uri"].as_str().unwrap().ends_with("/a.acc")
+    );
+}
