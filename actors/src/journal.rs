@@ -163,6 +163,19 @@ impl Images {
         set
     }
 
+    /// The file of an image, with its content where that is kept. Blocks.
+    pub(crate) fn state(&self, image: Option<&FileImage>) -> Option<FileState> {
+        let image = image?;
+        let content = ContentHash::parse(image.content.sha());
+        Some(match (content, self.content(image)) {
+            (Some(content), Some(bytes)) => FileState::new(content, &bytes, image.mode),
+            (content, _) => {
+                let size = image.content.blob().map_or(0, |blob| blob.size);
+                FileState { content, size, bytes: None, mode: image.mode }
+            }
+        })
+    }
+
     /// The content of a file, where it is kept. Blocks.
     pub(crate) fn content(&self, image: &FileImage) -> Option<Vec<u8>> {
         self.shared.store.blobs.get(&self.tenant, image.content.blob()?).ok()

@@ -19,8 +19,9 @@ use playhouse_protocol::changes::{ChangeSet, ChangedFile, FileContent, FileImage
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::revert::{LeftFile, RevertPoint, RevertReport, SessionReverted};
 use playhouse_protocol::{CommandError, SessionId};
-use playhouse_tools::changed::{FileState, lines, path_of, path_text};
+use playhouse_tools::changed::{FileState, FileWrite, lines, path_of, path_text};
 use playhouse_workspace::door::{DoorError, Kind};
+use playhouse_workspace::tree::HeldFiles;
 use playhouse_workspace::{PathGuard, Resolved, Workspace};
 
 use crate::context::EngineContext;
@@ -150,9 +151,18 @@ impl Planned {
         });
         let mut failed = Vec::new();
         for mut changed in changes {
-            let written = reverter
-                .place(&changed.path)
-                .and_then(|place| write::write(&reverter.workspace, &place, &changed, &images));
+            let written = reverter.place(&changed.path).and_then(|place| {
+                // It is no change of a command that runs in the workspace meanwhile.
+                let held: Vec<HeldFiles> = reverter.shared.trees.hold(&place.path);
+                let written = write::write(&reverter.workspace, &place, &changed, &images)?;
+                if !held.is_empty() {
+                    let [before, after] =
+                        [&changed.before, &changed.after].map(|image| images.state(image.as_ref()));
+                    let wrote = [FileWrite { path: place.path.clone(), before, after }];
+                    held.into_iter().for_each(|held| held.wrote(&wrote));
+                }
+                Ok(written)
+            });
             match written {
                 Ok(Wrote::Whole) => self.changes.push(changed),
                 Ok(Wrote::Content(why)) => {

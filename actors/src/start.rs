@@ -66,7 +66,8 @@ impl Engine {
         let measures = Measures::new(tenant_metrics, label_metrics);
         let census = Arc::clone(&measures.census);
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
-        let trees = Trees::new(snapshots, homes.clone(), user_home.clone().map(PathBuf::from));
+        let own = hidden.iter().chain([&outputs, &homes]).cloned().collect();
+        let trees = Trees::new(snapshots, homes.clone(), user_home.clone().map(PathBuf::from), own);
         let shared = Arc::new(EngineContext {
             generation: store.generation,
             hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),

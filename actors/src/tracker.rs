@@ -25,12 +25,19 @@ pub(crate) struct Trees {
     folder: PathBuf,
     /// The directory of the user that the engine runs for: it gets no index.
     user_home: Option<PathBuf>,
+    /// What is no file of a workspace, wherever it lies: the engine's own files.
+    hidden: Vec<PathBuf>,
     known: Mutex<HashMap<PathBuf, Weak<TreeIndex>>>,
 }
 
 impl Trees {
-    pub(crate) fn new(limits: TreeLimits, folder: PathBuf, user_home: Option<PathBuf>) -> Self {
-        Self { limits, folder, user_home, known: Mutex::default() }
+    pub(crate) fn new(
+        limits: TreeLimits,
+        folder: PathBuf,
+        user_home: Option<PathBuf>,
+        hidden: Vec<PathBuf>,
+    ) -> Self {
+        Self { limits, folder, user_home, hidden, known: Mutex::default() }
     }
 
     /// The index of the workspace at `root`. Whoever holds it keeps it in memory.
@@ -49,16 +56,23 @@ impl Trees {
             return Ok(index);
         }
         known.retain(|_, index| index.strong_count() > 0);
-        let index = Arc::new(TreeIndex::new(root, &self.folder, self.limits.clone()));
+        let index = Arc::new(TreeIndex::new(root, &self.folder, self.limits.clone(), &self.hidden));
         known.insert(root.to_owned(), Arc::downgrade(&index));
         Ok(index)
     }
 
     /// The indexes in use of all workspaces that `path` lies in.
     fn around(&self, path: &Path) -> Vec<Arc<TreeIndex>> {
-        let known = self.lock();
-        let around = path.ancestors().filter_map(|root| known.get(root)?.upgrade());
-        around.filter(|index| index.is_used()).collect()
+        let around: Vec<_> = {
+            let known = self.lock();
+            path.ancestors().filter_map(|root| known.get(root)?.upgrade()).collect()
+        };
+        around.into_iter().filter(|index| index.is_used()).collect()
+    }
+
+    /// Says to all of them that a tool is about to write the file. Blocks.
+    pub(crate) fn hold(&self, path: &Path) -> Vec<HeldFiles> {
+        self.around(path).iter().map(|index| index.hold([path])).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Weak<TreeIndex>>> {
@@ -126,24 +140,6 @@ impl Tracker {
     fn put(&self, watching: Watching) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = watching;
     }
-
-    /// Tells what a command that goes on in the background changed, once it ends.
-    fn when_it_ends(&self, mut ending: Ending, id: &str, context: &CallContext) -> Option<Ending> {
-        let command = context.processes.find(id).ok().filter(playhouse_sandbox::BackgroundCommand::runs);
-        let Some(command) = command else { return Some(ending) };
-        if let Some(tracking) = &ending.tracking {
-            tracking.in_background();
-        }
-        ending.writes.goes_on();
-        tokio::spawn(async move {
-            command.ended().await;
-            if let Some(tracking) = ending.tracking.take() {
-                let writes = ending.writes.clone();
-                ending.pool.run(move || Ending::end(tracking, &writes)).await;
-            }
-        });
-        None
-    }
 }
 
 impl CallObserver for Tracker {
@@ -165,14 +161,21 @@ impl CallObserver for Tracker {
                 Access::Path { kind, path, .. } if kind.may_write() => Some(Path::new(path)),
                 _ => None,
             });
-            let held = paths.flat_map(|path| {
-                let around = self.trees.around(path);
-                around.into_iter().map(move |index| index.hold([path]))
-            });
-            let held: Vec<HeldFiles> = held.collect();
-            if !held.is_empty() {
-                self.put(Watching::Files(held));
+            let around: Vec<_> = paths.map(|path| (path.to_owned(), self.trees.around(path))).collect();
+            if around.iter().all(|(_, indexes)| indexes.is_empty()) {
+                return futures::future::ready(()).boxed();
             }
+            let pool = context.pool.clone();
+            return async move {
+                let held = pool.run(move || {
+                    let held = around.iter().flat_map(|(path, indexes)| {
+                        indexes.iter().map(move |index| index.hold([path.as_path()]))
+                    });
+                    held.collect()
+                });
+                self.put(Watching::Files(held.await));
+            }
+            .boxed();
         }
         if !call.changes_unnamed_files() {
             return futures::future::ready(()).boxed();
@@ -212,15 +215,22 @@ impl CallObserver for Tracker {
                 Watching::Nothing => return,
                 Watching::Unknown(why) => return say(ended, &why),
                 Watching::Files(held) => {
+                    // One that was cut off may write on: then nobody can tell.
+                    if matches!(ended, Err(ToolError::Cancelled(_))) {
+                        return context.pool.run(move || drop(held)).await;
+                    }
                     let writes = context.writes.files();
-                    return context.pool.run(move || held.iter().for_each(|held| held.wrote(&writes))).await;
+                    let tell = move || held.into_iter().for_each(|held| held.wrote(&writes));
+                    return context.pool.run(tell).await;
                 }
                 Watching::Workspace(ending) => ending,
             };
-            let background =
-                ended.as_ref().ok().and_then(|output| output.metadata.get("processId")?.as_str());
+            let background = ended.as_ref().ok().and_then(|output| {
+                output.metadata.get("background")?.as_bool()?.then_some(())?;
+                output.metadata.get("processId")?.as_str()
+            });
             if let Some(id) = background {
-                match self.when_it_ends(ending, id, context) {
+                match when_it_ends(ending, id, context).await {
                     Some(same) => ending = same,
                     None => return,
                 }
@@ -231,7 +241,7 @@ impl CallObserver for Tracker {
             for gap in &seen.gaps {
                 say(ended, gap);
             }
-            if let Some(text) = not_covered(context.workspace.root(), &seen) {
+            if let Some(text) = not_covered(context, &seen) {
                 say(ended, &text);
             }
         }
@@ -239,11 +249,37 @@ impl CallObserver for Tracker {
     }
 }
 
-/// Names files that an undo cannot bring back.
-fn not_covered(root: &Path, seen: &SeenChanges) -> Option<String> {
-    let named = seen.not_covered.iter().take(NAMED);
-    let named: Vec<String> = named.map(|(path, why)| format!("{} ({why})", path_text(root, path))).collect();
-    let more = seen.not_covered.len().saturating_sub(named.len());
+/// Tells what a command that goes on in the background changed, once it ends. Gives back what is to be told now, if it is over
+/// already.
+async fn when_it_ends(mut ending: Ending, id: &str, context: &CallContext) -> Option<Ending> {
+    let command = context.processes.find(id).ok().filter(playhouse_sandbox::BackgroundCommand::runs);
+    let Some(command) = command else { return Some(ending) };
+    ending.writes.goes_on();
+    if let Some(tracking) = ending.tracking.take() {
+        let tracking = ending.pool.run(move || {
+            tracking.in_background();
+            tracking
+        });
+        ending.tracking = Some(tracking.await);
+    }
+    tokio::spawn(async move {
+        command.ended().await;
+        if let Some(tracking) = ending.tracking.take() {
+            let writes = ending.writes.clone();
+            ending.pool.run(move || Ending::end(tracking, &writes)).await;
+        }
+    });
+    None
+}
+
+/// Names files that an undo cannot bring back, as far as they may be read.
+fn not_covered(context: &CallContext, seen: &SeenChanges) -> Option<String> {
+    let showing = context.host.showing();
+    let paths = seen.not_covered.iter().map(|(path, why)| (path_text(context.workspace.root(), path), why));
+    let shown: Vec<String> =
+        paths.filter(|(path, _)| showing.allows(path)).map(|(path, why)| format!("{path} ({why})")).collect();
+    let named = &shown[..shown.len().min(NAMED)];
+    let more = shown.len() - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!named.is_empty())
         .then(|| format!("changes of these files are not covered by undo: {}{more}", named.join(", ")))

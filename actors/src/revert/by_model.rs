@@ -9,7 +9,7 @@ use playhouse_protocol::message::{CallOutcome, CallState};
 use playhouse_protocol::{Message, Part, PartId, Seq, SessionId};
 use playhouse_session::Session;
 use playhouse_store::Log;
-use playhouse_tools::changed::{FileState, FileWrite, path_of};
+use playhouse_tools::changed::{FileWrite, path_of};
 use playhouse_tools::undo::{OwnChange, UNDONE, UndoPlan};
 use playhouse_tools::{CallContext, ToolError};
 use playhouse_workspace::Workspace;
@@ -91,16 +91,9 @@ impl OwnChanges {
                 let (record, report) = planned.carry_out();
                 for change in record.set.changes {
                     let Some(path) = path_of(&root, &change.path) else { continue };
-                    let state = |image: Option<playhouse_protocol::changes::FileImage>| {
-                        let image = image?;
-                        let bytes = images.content(&image).unwrap_or_default();
-                        Some(FileState::new(playhouse_workspace::hash(&bytes), &bytes, image.mode))
-                    };
-                    writes.wrote(FileWrite {
-                        path,
-                        before: state(change.before),
-                        after: state(change.after),
-                    });
+                    let [before, after] =
+                        [change.before, change.after].map(|image| images.state(image.as_ref()));
+                    writes.wrote(FileWrite { path, before, after });
                 }
                 report
             })

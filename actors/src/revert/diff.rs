@@ -1,6 +1,6 @@
 //! What a session changed in files on the whole, as its change sets tell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use playhouse_protocol::changes::{ChangeKind, FileImage};
@@ -42,7 +42,10 @@ pub(crate) fn diff(
         _ => None,
     });
     let mut history = History::default();
-    let wanted: std::collections::HashSet<PartId> = calls.collect();
+    let mut wanted: HashSet<PartId> = calls.collect();
+    if let Some(undone) = session.reverted_to().and_then(|point| session.calls_from(point, true)) {
+        wanted.retain(|call| !undone.contains(call));
+    }
     match history.read(&*shared.store.log, session.summary.id, &Wanted::Calls(wanted), 0) {
         // What stands before the damage is known.
         Ok(()) | Err(CommandError::Parked { .. }) => {}

@@ -81,7 +81,11 @@ impl History {
                 }
                 Record::WorkspaceChanged(changed) if scan.calls.contains(&changed.call) => {
                     // What goes on behind its call is told once more.
-                    self.not_covered.retain(|left| left.call != Some(changed.call) || left.reason != GOES_ON);
+                    for left in self.not_covered.iter_mut().filter(|left| left.call == Some(changed.call)) {
+                        let others = left.reason.split("; ").filter(|reason| *reason != GOES_ON);
+                        left.reason = others.collect::<Vec<_>>().join("; ");
+                    }
+                    self.not_covered.retain(|left| !left.reason.is_empty());
                     if let Coverage::Partial { reason } = &changed.set.coverage {
                         self.not_covered.push(LeftFile::call(changed.call, reason.clone()));
                     }

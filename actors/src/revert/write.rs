@@ -52,15 +52,14 @@ pub(super) fn write(
         remove_empty_at(workspace, place);
     }
     if is_link(new) {
-        let (away, away_link) = match (old, &link) {
-            (None, _) => (None, None),
-            (Some(_), Some(target)) => (None, Some(door::take_link(place, target).map_err(failed)?)),
-            (Some(_), None) => (Some(door::take(place, expected(old)?).map_err(failed)?), None),
-        };
+        if old.is_some() && link.is_none() {
+            door::replace_with_link(place, &content, expected(old)?).map_err(failed)?;
+            return Ok(Wrote::Whole);
+        }
+        let away = link.map(|target| door::take_link(place, &target)).transpose().map_err(failed)?;
         make(place, || door::make_link(place, &content)).map_err(failed)?;
-        // What stood there lies beside it now, under a name that the engine sweeps.
-        drop(away.map(door::Taken::remove));
-        drop(away_link.map(door::TakenLink::remove));
+        // What stood there lies beside it, under a hidden name, if that fails.
+        drop(away.map(door::TakenLink::remove));
         return Ok(Wrote::Whole);
     }
     let away = link.map(|target| door::take_link(place, &target)).transpose().map_err(failed)?;

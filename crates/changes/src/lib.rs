@@ -137,8 +137,8 @@ pub struct RevertPlan {
     pub not_covered: Vec<LeftFile>,
 }
 
-const AMBIGUOUS: &str = "nobody can tell who changed it, since a command of another session ran at the same time or the engine was \
-                         killed meanwhile: name it in `paths` to take it back";
+const AMBIGUOUS: &str = "nobody can tell who changed it: another command or tool, or one in the background, ran at the same time, or the \
+                         engine was killed meanwhile. Name it in `paths` to take it back";
 const NOT_KEPT: &str = "its content before the change is not kept";
 
 /// Why a change cannot be taken back.
@@ -203,6 +203,15 @@ fn take_all_back(
     selection: &Selection,
     tree: &mut dyn Tree,
 ) -> Result<PathState, Left> {
+    // It is as it was before all of them.
+    let has_mode = |image: Option<&FileImage>| match (&from, image) {
+        (PathState::File { mode, .. }, Some(image)) => *mode == image.mode,
+        _ => true,
+    };
+    let oldest = changes.last().map(|oldest| oldest.before.as_ref());
+    if oldest.is_some_and(|before| from.holds(before) && has_mode(before)) {
+        return Ok(from);
+    }
     changes.iter().try_fold(from, |now, change| {
         if change.ambiguous && !selection.names(&change.path) {
             return Err(Left::Ambiguous);

@@ -239,3 +239,13 @@ fn texts_that_have_little_in_common_are_not_merged() {
     let merged = merge::merge(base.as_bytes(), one.as_bytes(), two.as_bytes());
     assert_eq!(merged.as_deref(), Some(format!("one\n{base}two\n").as_bytes()));
 }
+
+#[test]
+fn a_path_that_is_as_it_was_before_all_changes_is_left() {
+    let mut memory = Memory::default();
+    let first = memory.change("a", Some("o\n"), Some("x\n"));
+    let second = memory.change("a", Some("x\n"), Some("y\n"));
+    memory.put("a", "o\n");
+    let plan = plan([&second, &first], &Selection::default(), &mut memory);
+    assert!(plan.writes.is_empty() && plan.conflicts.is_empty());
+}

@@ -169,7 +169,10 @@ async fn execute(task: Task, context: &CallContext) -> Result<ToolOutput, ToolEr
     }
     let report = context.host.undo(calls.clone(), paths, context).await?;
     let mut metadata = Map::new();
-    metadata.insert(UNDONE.to_owned(), json!(calls));
+    // Where nothing could be taken back it may be tried again.
+    if report.conflicts.is_empty() || !report.files.is_empty() {
+        metadata.insert(UNDONE.to_owned(), json!(calls));
+    }
     let title = format!("took back {}", counted(calls.len(), "call"));
     Ok(ToolOutput { title, output: told(&report, context), metadata, ..ToolOutput::default() })
 }

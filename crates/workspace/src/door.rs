@@ -43,7 +43,7 @@ use crate::{Resolved, at_once};
 use walk::Spot;
 
 pub use kept::{RECORD, restore};
-pub use link::{TakenLink, make_link, take_link};
+pub use link::{TakenLink, make_link, replace_with_link, take_link};
 pub use take::{Taken, check_takable, remove_empty, take};
 pub use write::{
     Expected, InPlace, Written, create_parents, create_private, set_mode, write_atomic, write_keeping,

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,12 +28,15 @@ use walk::{Included, Stopped, Walk};
 
 /// Bytes of a file whose content is kept before a command.
 const LARGEST: u64 = 2 * 1024 * 1024;
-/// Bytes of changed files that one answer brings.
+/// Bytes of changed files that one answer brings, and how long they may take to be read.
 const MOST_TOLD: u64 = 128 * 1024 * 1024;
+const TELLING: Duration = Duration::from_secs(5);
 /// Changed files without a content that one answer names.
 const MOST_UNKNOWN: usize = 100;
 /// How long a workspace that took too long is not looked at again.
 const QUIET: Duration = Duration::from_secs(600);
+/// Turns of which it is known what they may still keep.
+const TURNS: usize = 64;
 /// How long git may take.
 const ASKED: Duration = Duration::from_secs(5);
 
@@ -171,8 +175,8 @@ struct State {
     held: HashMap<Box<[u8]>, usize>,
     /// Until when nothing is looked at, and why.
     quiet: Option<(Instant, String)>,
-    /// What may still be kept for a turn.
-    room: Option<(Arc<str>, u64)>,
+    /// What may still be kept for each of the last turns.
+    room: Vec<(Arc<str>, u64)>,
     next: u64,
 }
 
@@ -182,6 +186,12 @@ pub struct TreeIndex {
     root: PathBuf,
     limits: TreeLimits,
     included: Included,
+    /// What is no file of the workspace: paths from it on.
+    hidden: Vec<Vec<u8>>,
+    /// Whether git was asked.
+    asked: AtomicBool,
+    /// Whether anything was looked at.
+    used: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -205,16 +215,18 @@ pub struct Tracking {
     id: u64,
 }
 
-/// Files that a tool is writing.
+/// Files that a tool is writing. Dropped without [`wrote`](Self::wrote), nobody can tell who changed them.
 #[derive(Debug)]
 pub struct HeldFiles {
     index: Arc<TreeIndex>,
     paths: Vec<Box<[u8]>>,
+    is_told: bool,
 }
 
 impl TreeIndex {
-    /// An index of the workspace at `root`, which is absolute, links resolved. Contents are kept on the disk of `folder`.
-    pub fn new(root: &Path, folder: &Path, limits: TreeLimits) -> Self {
+    /// An index of the workspace at `root`, which is absolute, links resolved, without what lies at the `hidden` paths. Contents
+    /// are kept on the disk of `folder`.
+    pub fn new(root: &Path, folder: &Path, limits: TreeLimits, hidden: &[PathBuf]) -> Self {
         let state = State {
             files: None,
             tracked: None,
@@ -222,22 +234,24 @@ impl TreeIndex {
             running: Vec::new(),
             held: HashMap::new(),
             quiet: None,
-            room: None,
+            room: Vec::new(),
             next: 0,
         };
         let included = Included::new(&limits.include);
-        Self { root: root.to_owned(), limits, included, state: Mutex::new(state) }
+        let within = hidden.iter().filter_map(|path| path.strip_prefix(root).ok());
+        let hidden = within.map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+        let (asked, used) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { root: root.to_owned(), limits, included, hidden, asked, used, state: Mutex::new(state) }
     }
 
     /// Whether anything was looked at.
     pub fn is_used(&self) -> bool {
-        self.lock().files.is_some()
+        self.used.load(Ordering::Relaxed)
     }
 
     /// Asks git which files it knows, before the first look.
     pub async fn ask_git(&self) {
-        let is_asked = |state: &State| state.files.is_some() || state.tracked.is_some();
-        if is_asked(&self.lock()) {
+        if self.asked.swap(true, Ordering::Relaxed) {
             return;
         }
         let root = self.root.clone();
@@ -247,7 +261,8 @@ impl TreeIndex {
         match repository.patient(ASKED).tracked().await {
             Ok(tracked) => {
                 let mut state = self.lock();
-                if !is_asked(&state) {
+                // Another call may have looked meanwhile.
+                if state.files.is_none() {
                     state.tracked = tracked;
                 }
             }
@@ -260,14 +275,15 @@ impl TreeIndex {
     /// Begins to watch. What differs from now on is what the call changed. Blocks.
     pub fn begin(self: &Arc<Self>, watcher: &Watcher) -> Tracking {
         let mut state = self.lock();
-        let room = match &state.room {
-            Some((turn, room)) if *turn == watcher.turn => *room,
-            _ => self.limits.kept,
-        };
+        let known = state.room.iter().position(|(turn, _)| *turn == watcher.turn);
+        let room = known.map_or(self.limits.kept, |place| state.room.remove(place).1);
         let left = self.look(&mut state, room, false);
         let gaps = match left {
             Ok(left) => {
-                state.room = Some((Arc::clone(&watcher.turn), left));
+                state.room.push((Arc::clone(&watcher.turn), left));
+                if state.room.len() > TURNS {
+                    state.room.remove(0);
+                }
                 Vec::new()
             }
             Err(why) => vec![why],
@@ -288,7 +304,7 @@ impl TreeIndex {
             *state.held.entry(path.clone()).or_default() += 1;
         }
         drop(state);
-        HeldFiles { index: Arc::clone(self), paths }
+        HeldFiles { index: Arc::clone(self), paths, is_told: false }
     }
 
     /// The path from the workspace on; `None` for one that lies elsewhere.
@@ -308,11 +324,13 @@ impl TreeIndex {
             }
             state.quiet = None;
         }
+        self.used.store(true, Ordering::Relaxed);
         state.make_room(room);
         let empty = Files::new();
         let mut walk = Walk {
             old: state.files.as_ref().unwrap_or(&empty),
             included: &self.included,
+            hidden: &self.hidden,
             tracked: state.tracked.as_ref(),
             spool: &mut state.spool,
             deadline: Instant::now() + self.limits.scan,
@@ -354,7 +372,7 @@ impl TreeIndex {
         let differing = walk::differences(&old, &new);
         state.files = Some(new);
         if !differing.is_empty() {
-            state.attribute(differing);
+            state.attribute(&differing);
         }
         Ok(left)
     }
@@ -394,34 +412,46 @@ impl State {
                 _ => None,
             })
             .collect();
-        self.spool.keep_only(&wanted);
+        if self.spool.is_worth(&wanted) {
+            self.spool.keep_only(&wanted);
+        }
     }
 
     /// Notes changes with the calls that run. Of each session it is one: the first that is no background command, if there is one.
-    fn attribute(&mut self, differing: Vec<(Box<[u8]>, Option<Entry>)>) {
+    /// People work beside a background command: what changes then may be theirs.
+    fn attribute(&mut self, differing: &[(Box<[u8]>, Option<Entry>)]) {
         let sessions: HashSet<Arc<str>> =
             self.running.iter().map(|running| Arc::clone(&running.session)).collect();
-        let ambiguous = sessions.len() > 1;
-        for session in sessions {
-            let of_session = |running: &&mut Running| running.session == session;
-            let place =
-                self.running.iter().position(|running| running.session == session && !running.in_background);
-            let running = match place {
-                Some(place) => self.running.get_mut(place),
-                None => self.running.iter_mut().find(of_session),
-            };
-            let Some(running) = running else { continue };
-            for (path, was) in &differing {
+        for session in &sessions {
+            let is_first = |running: &Running| running.session == *session && !running.in_background;
+            let place = self.running.iter().position(is_first);
+            let place = place.or_else(|| self.running.iter().position(|running| running.session == *session));
+            let Some(running) = place.and_then(|place| self.running.get_mut(place)) else { continue };
+            let ambiguous = sessions.len() > 1 || running.in_background;
+            for (path, was) in differing {
                 let known = running.changed.entry(path.clone()).or_insert_with(|| (was.clone(), false));
                 known.1 |= ambiguous;
             }
         }
     }
 
+    /// The hash of a content, if that can be told.
+    fn hash_of(&mut self, entry: &Entry) -> Option<ContentHash> {
+        match &entry.content {
+            Content::Packed(object) => {
+                let content = self.tracked.as_mut()?.content(object, LARGEST_KEPT)?;
+                as_checked_out(content, entry.stamp.size).as_deref().map(hash)
+            }
+            content => content.hash(),
+        }
+    }
+
     /// The file of an entry.
-    fn state(&mut self, entry: &Entry, told: &mut u64) -> FileState {
+    fn state(&mut self, entry: &Entry, told: &mut u64, until: Instant) -> FileState {
         let Entry { stamp, content, .. } = entry;
+        let has_room = *told + stamp.size <= MOST_TOLD && Instant::now() < until;
         let bytes = match content {
+            _ if !has_room => None,
             Content::Spooled(hash) => self.spool.get(*hash),
             Content::Packed(object) => self
                 .tracked
@@ -431,7 +461,6 @@ impl State {
             Content::Hashed(..) | Content::Unread(_) => None,
         };
         let content = content.hash().or_else(|| bytes.as_deref().map(hash));
-        let bytes = bytes.filter(|bytes| *told + bytes.len() as u64 <= MOST_TOLD);
         *told += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         FileState { content, size: stamp.size, bytes: bytes.map(Bytes::from), mode: stamp.mode }
     }
@@ -476,12 +505,21 @@ impl Tracking {
             return SeenChanges::default();
         };
         let mut seen = SeenChanges { gaps: running.gaps, ..SeenChanges::default() };
-        let (mut told, mut unnamed) = (0, 0_usize);
-        for (key, (before, ambiguous)) in running.changed {
-            let after = state.files.as_ref().and_then(|files| files.get(&key)).cloned();
+        // After a look that was given up nobody knows what is there: the gap says so.
+        let Some(files) = &state.files else { return seen };
+        let changed: Vec<_> = running
+            .changed
+            .into_iter()
+            .map(|(key, (before, ambiguous))| {
+                let after = files.get(&key).cloned();
+                (key, before, after, ambiguous)
+            })
+            .collect();
+        let (mut told, mut unnamed, until) = (0, 0_usize, Instant::now() + TELLING);
+        for (key, before, after, ambiguous) in changed {
             let path = index.root.join(OsStr::from_bytes(&key));
-            let was = before.as_ref().map(|entry| state.state(entry, &mut told));
-            let is = after.as_ref().map(|entry| state.state(entry, &mut told));
+            let was = before.as_ref().map(|entry| state.state(entry, &mut told, until));
+            let is = after.as_ref().map(|entry| state.state(entry, &mut told, until));
             let write = FileWrite { path, before: was, after: is };
             if write.is_nothing() {
                 continue;
@@ -534,16 +572,24 @@ impl Why {
 }
 
 impl HeldFiles {
-    /// Notes what the tool wrote: no command did.
-    pub fn wrote(&self, writes: &[FileWrite]) {
-        let mut state = self.index.lock();
+    /// Notes what the tool wrote: no command did. Blocks.
+    pub fn wrote(mut self, writes: &[FileWrite]) {
+        self.is_told = true;
+        let mut guard = self.index.lock();
+        let state = &mut *guard;
         for write in writes {
             let Some(key) = self.index.key(&write.path) else { continue };
             let Some(files) = &state.files else { return };
-            let known = files.get(&key).and_then(|entry| entry.content.hash());
-            let before = write.before.as_ref().and_then(|before| before.content);
-            let is_other = known.is_some() && known != before;
             let old = files.get(&key).cloned();
+            let (before, after) = (write.before.as_ref(), write.after.as_ref());
+            let (before, after) = (before.and_then(|file| file.content), after.and_then(|file| file.content));
+            let known = old.as_ref().and_then(|old| state.hash_of(old));
+            if known == after && old.is_some() == write.after.is_some() {
+                // It was told already.
+                continue;
+            }
+            // Ignored files are not read: of these nobody can tell.
+            let is_other = old.is_some() != write.before.is_some() || (known.is_some() && known != before);
             let entry = match (&write.after, rustix::fs::lstat(&write.path)) {
                 (Some(after), Ok(facts)) => {
                     let content = match (after.content, &after.bytes) {
@@ -581,6 +627,12 @@ impl HeldFiles {
 impl Drop for HeldFiles {
     fn drop(&mut self) {
         let mut state = self.index.lock();
+        for path in self.paths.iter().filter(|_| !self.is_told) {
+            let old = state.files.as_ref().and_then(|files| files.get(path)).cloned();
+            for running in &mut state.running {
+                running.changed.entry(path.clone()).or_insert_with(|| (old.clone(), true)).1 = true;
+            }
+        }
         for path in &self.paths {
             if let Some(count) = state.held.get_mut(path) {
                 *count -= 1;

@@ -107,9 +107,19 @@ impl Session {
             }
         } else if let Some(message) = reverted.to {
             let point = RevertPoint { message, call: reverted.call };
-            if !under_way {
-                // Its own beginning. One that was cut off stays: it may have written something.
-                self.reverts.pop_if(|last| last.under_way && last.point == point);
+            if !under_way
+                && let Some(last) = self.reverts.last_mut()
+                && last.under_way
+                && last.point == point
+            {
+                if reverted.set.changes.is_empty() && reverted.failed.is_empty() {
+                    // One that was cut off had written all: its record says what.
+                    last.under_way = false;
+                    last.failed.clear();
+                    return Ok(());
+                }
+                // Its own beginning.
+                self.reverts.pop();
             }
             self.reverts.push(OpenRevert { seq, point, failed: reverted.failed.clone(), under_way });
         }

@@ -8,8 +8,8 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::walk::Spot;
-use super::write::{rename_new, temporary_name};
-use super::{DoorError, Found, Kind};
+use super::write::{check_content, check_writable, rename_new, temporary_name};
+use super::{DoorError, Expected, Found, Kind};
 use crate::Resolved;
 
 impl Found<'_> {
@@ -42,6 +42,26 @@ pub fn make_link(resolved: &Resolved, target: &[u8]) -> Result<(), DoorError> {
     rustix::fs::symlinkat(target, &spot.directory, spot.name).map_err(|error| match error {
         Errno::EXIST => DoorError::Changed(resolved.shown.clone()),
         error => spot.error(error),
+    })
+}
+
+/// Puts a link in the place of the regular file at `resolved`, at once.
+///
+/// # Errors
+/// When there is no regular file, or not the `expected` one, and when the place was replaced.
+pub fn replace_with_link(resolved: &Resolved, target: &[u8], expected: Expected) -> Result<(), DoorError> {
+    resolved.must_be_writable()?;
+    let spot = Spot::of(resolved)?;
+    check_writable(&spot, resolved, Some(&spot.stat()?), expected)?;
+    let aside = temporary_name();
+    rustix::fs::symlinkat(OsStr::from_bytes(target), &spot.directory, &aside)
+        .map_err(|error| spot.error(error))?;
+    let put = check_content(resolved, expected).and_then(|()| {
+        let renamed = rustix::fs::renameat(&spot.directory, &aside, &spot.directory, spot.name);
+        renamed.map_err(|error| spot.error(error))
+    });
+    put.inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(&spot.directory, &aside, AtFlags::empty());
     })
 }
 

@@ -33,6 +33,11 @@ impl Spool {
         self.end + bytes <= MOST
     }
 
+    /// Whether a content is kept.
+    pub(super) fn has(&self, name: ContentHash) -> bool {
+        self.places.contains_key(&name)
+    }
+
     /// Keeps a content, for which there is room.
     pub(super) fn put(&mut self, name: ContentHash, content: &[u8]) -> io::Result<()> {
         if self.places.contains_key(&name) {
@@ -57,6 +62,13 @@ impl Spool {
         let mut content = vec![0; usize::try_from(length).ok()?];
         self.file.as_ref()?.read_exact_at(&mut content, begin).ok()?;
         (hash(&content) == name).then_some(content)
+    }
+
+    /// Whether a fourth of what is kept is none of these.
+    pub(super) fn is_worth(&self, wanted: &HashSet<ContentHash>) -> bool {
+        let live: u64 =
+            wanted.iter().filter_map(|name| self.places.get(name)).map(|(_, length)| length).sum();
+        (self.end - live.min(self.end)) * 4 >= self.end
     }
 
     /// Forgets all but these.

@@ -24,7 +24,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(folder.path()).unwrap().join("work");
         fs::create_dir(&root).unwrap();
-        let index = Arc::new(TreeIndex::new(&root, folder.path(), limits));
+        let index = Arc::new(TreeIndex::new(&root, folder.path(), limits, &[root.join("data")]));
         let stage = Self { folder, root, index };
         files.iter().for_each(|(path, content)| stage.write(path, content));
         stage
@@ -227,7 +227,9 @@ fn commands_of_one_session_share_no_change() {
     let before = stage.begin("s");
     stage.write("before", "1");
     assert_eq!(told(&before.end(), &stage.root), ["before: - > 1"]);
-    assert_eq!(told(&behind.end(), &stage.root), ["behind: - > 1"]);
+    // People work beside it.
+    let behind = behind.end();
+    assert_eq!((told(&behind, &stage.root), behind.ambiguous.len()), (vec!["behind: - > 1".to_owned()], 1));
 }
 
 #[test]
@@ -241,7 +243,6 @@ fn what_a_tool_writes_meanwhile_is_not_the_commands() {
     // Somebody looks between the write and its notice.
     drop(stage.begin("third"));
     held.wrote(&[FileWrite { path: place.clone(), before: state("one"), after: state("by the tool") }]);
-    drop(held);
     stage.write("b", "by the command");
     assert_eq!(told(&command.end(), &stage.root), ["b: one > by the command"]);
 
@@ -255,7 +256,6 @@ fn what_a_tool_writes_meanwhile_is_not_the_commands() {
         before: state("by the command"),
         after: state("by both"),
     }]);
-    drop(held);
     let seen = command.end();
     assert_eq!(
         (told(&seen, &stage.root), seen.ambiguous),
@@ -319,4 +319,103 @@ fn contents_that_nothing_stands_for_are_forgotten() {
     state.spool.put(gone, b"gone").unwrap();
     state.spool.keep_only(&HashSet::from([kept]));
     assert_eq!((state.spool.get(kept), state.spool.get(gone)), (Some(b"kept".to_vec()), None));
+}
+
+#[test]
+fn a_tool_that_was_cut_off_leaves_it_open_whose_a_change_is() {
+    let stage = Stage::new(&[("a", "one"), ("b", "one")]);
+    let command = stage.begin("first");
+    drop(stage.index.hold([stage.root.join("a").as_path(), stage.root.join("b").as_path()]));
+    stage.write("a", "by one of them");
+    let seen = command.end();
+    assert_eq!(
+        (told(&seen, &stage.root), seen.ambiguous),
+        (vec!["a: one > by one of them".into()], vec![stage.root.join("a")])
+    );
+}
+
+#[tokio::test]
+async fn a_packed_or_new_file_that_a_command_changed_before_a_tool_is_of_both() {
+    let stage = Stage::new(&[("packed", "one\n")]);
+    stage.git("init -q");
+    stage.git("add -A");
+    stage.git("commit -qm x");
+    stage.git("repack -adq");
+    let past = std::time::SystemTime::now() - Duration::from_secs(60);
+    fs::File::options().write(true).open(stage.root.join("packed")).unwrap().set_modified(past).unwrap();
+    stage.git("status -s");
+    stage.index.ask_git().await;
+    let command = stage.begin("first");
+    for name in ["packed", "new"] {
+        stage.write(name, "by the command\n");
+        let place = stage.root.join(name);
+        let held = stage.index.hold([place.as_path()]);
+        stage.write(name, "by both\n");
+        let state =
+            |content: &str| Some(FileState::new(hash(content.as_bytes()), content.as_bytes(), 0o100_644));
+        held.wrote(&[FileWrite {
+            path: place,
+            before: state("by the command\n"),
+            after: state("by both\n"),
+        }]);
+    }
+    let seen = command.end();
+    assert_eq!(told(&seen, &stage.root), ["new: - > by both\n", "packed: one\n > by both\n"]);
+    assert_eq!(seen.ambiguous.len(), 2);
+}
+
+#[test]
+fn the_engines_own_files_are_no_files_of_the_workspace() {
+    let stage = Stage::new(&[("data/log", "one"), ("a", "one")]);
+    let seen = stage.seen(|| ["data/log", "data/new", "a"].iter().for_each(|path| stage.write(path, "two")));
+    assert_eq!(told(&seen, &stage.root), ["a: one > two"]);
+}
+
+#[test]
+fn a_look_that_is_given_up_makes_no_file_gone() {
+    let limits = TreeLimits { files: 3, ..TreeLimits::default() };
+    let stage = Stage::with(limits, &[("a", "one"), ("b", "one")]);
+    let command = stage.begin("first");
+    stage.write("a", "two");
+    drop(stage.begin("second"));
+    ["c", "d", "e"].iter().for_each(|path| stage.write(path, "more"));
+    let seen = command.end();
+    assert!(seen.files.is_empty() && seen.gaps.len() == 1, "{seen:?}");
+}
+
+#[test]
+fn what_had_no_room_is_kept_by_a_later_turn() {
+    let limits = TreeLimits { kept: 4, ..TreeLimits::default() };
+    let stage = Stage::with(limits, &[("a", "123"), ("b", "123 too")]);
+    let begin = |turn: &str| stage.index.begin(&Watcher { session: "s".into(), turn: turn.into() });
+    drop((begin("one"), begin("two")));
+    let stage_of = |path: &str| stage.index.lock().files.as_ref().unwrap()[path.as_bytes()].content.clone();
+    assert!(
+        matches!(stage_of("a"), Content::Spooled(_)) && matches!(stage_of("b"), Content::Unread(Why::NoRoom))
+    );
+    let limits = TreeLimits { kept: 7, ..TreeLimits::default() };
+    let stage = Stage::with(limits, &[("a", "123"), ("b", "123 too")]);
+    let begin = |turn: &str| stage.index.begin(&Watcher { session: "s".into(), turn: turn.into() });
+    drop((begin("one"), begin("two")));
+    let state = stage.index.lock();
+    let is_kept = |entry: &Entry| matches!(entry.content, Content::Spooled(_));
+    assert!(state.files.as_ref().unwrap().values().all(is_kept), "{:?}", state.files);
+}
+
+#[test]
+fn rules_of_a_repository_above_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = fs::canonicalize(folder.path()).unwrap();
+    fs::create_dir_all(top.join(".git/info")).unwrap();
+    fs::write(top.join(".git/info/exclude"), "*.tmp\n").unwrap();
+    fs::write(top.join(".gitignore"), "/app/built/\n*.log\n").unwrap();
+    fs::create_dir_all(top.join("app/built")).unwrap();
+    let root = top.join("app");
+    let index = Arc::new(TreeIndex::new(&root, folder.path(), TreeLimits::default(), &[]));
+    let tracking = index.begin(&Watcher { session: "s".into(), turn: "t".into() });
+    for path in ["built/out", "a.log", "b.tmp", "c"] {
+        fs::write(root.join(path), "x").unwrap();
+    }
+    let seen = tracking.end();
+    assert_eq!(told(&seen, &root), ["a.log: - > (unknown)", "b.tmp: - > (unknown)", "c: - > x"]);
 }

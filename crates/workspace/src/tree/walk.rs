@@ -77,6 +77,7 @@ pub(super) enum Stopped {
 pub(super) struct Walk<'a> {
     pub(super) old: &'a Files,
     pub(super) included: &'a Included,
+    pub(super) hidden: &'a [Vec<u8>],
     pub(super) tracked: Option<&'a Tracked>,
     pub(super) spool: &'a mut Spool,
     pub(super) deadline: Instant,
@@ -94,6 +95,8 @@ pub(super) struct Walk<'a> {
 
 /// The rules of the folders from the workspace on.
 struct Inherited {
+    /// From the top of the repository to the workspace: empty, or ending in a slash.
+    prefix: Vec<u8>,
     ignored: Rules,
     /// Paths whose content git converts.
     converted: Rules,
@@ -101,16 +104,36 @@ struct Inherited {
     hidden: bool,
 }
 
+impl Inherited {
+    /// A path from the top of the repository on.
+    fn place(&self, path: &[u8]) -> Vec<u8> {
+        [&self.prefix, path].concat()
+    }
+}
+
 impl Walk<'_> {
     pub(super) fn run(&mut self, root: &Path) -> Result<(), Stopped> {
         let top = Folder::open(root).map_err(|error| Stopped::Unreadable(error.to_string()))?;
-        let exclude = text(&top, ".git/info/exclude");
-        let attributes = text(&top, ".git/info/attributes");
+        // Rules of a repository whose top lies above count as well.
+        let above = root.ancestors().find(|above| above.join(".git").symlink_metadata().is_ok());
+        let prefix = above.and_then(|above| root.strip_prefix(above).ok()).unwrap_or(Path::new(""));
+        let repository = above.and_then(|above| Folder::open(above).ok());
+        let told = |path: &str| repository.as_ref().map(|folder| text(folder, path)).unwrap_or_default();
         let mut inherited = Inherited {
-            ignored: vec![crate::repository::unknown::rules(Path::new(""), &exclude)],
-            converted: vec![converted(&[], &attributes)],
+            prefix: Vec::new(),
+            ignored: vec![crate::repository::unknown::rules(Path::new(""), &told(".git/info/exclude"))],
+            converted: vec![converted(&[], &told(".git/info/attributes"))],
             hidden: false,
         };
+        let mut folder = repository;
+        for name in prefix.components() {
+            let Some(outer) = folder else { break };
+            inherited.ignored.push(rules_in(&outer, &inherited.prefix));
+            inherited.converted.push(converted(&inherited.prefix, &text(&outer, ".gitattributes")));
+            inherited.prefix.extend_from_slice(name.as_os_str().as_bytes());
+            inherited.prefix.push(b'/');
+            folder = outer.below(Path::new(name.as_os_str())).ok();
+        }
         self.folder(&top, &mut Vec::new(), &mut inherited, 0)?;
         for folder in std::mem::take(&mut self.unreadable) {
             let below = self.old.range(folder.clone().into_boxed_slice()..);
@@ -135,22 +158,38 @@ impl Walk<'_> {
             self.unreadable.push(path.clone());
             return Ok(());
         };
-        inherited.ignored.push(rules_in(folder, path));
-        inherited.converted.push(converted(path, &text(folder, ".gitattributes")));
+        let place = inherited.place(path);
+        inherited.ignored.push(rules_in(folder, &place));
+        inherited.converted.push(converted(&place, &text(folder, ".gitattributes")));
         let length = path.len();
         // What a change of a file tool puts beside it for a moment is no file of anybody's.
         let counts = |name: &&std::ffi::OsString| *name != ".git" && !is_temporary(name.as_bytes());
         for name in names.iter().filter(counts) {
-            let Ok(facts) = folder.facts(name) else { continue };
             path.truncate(length);
             path.extend_from_slice(name.as_bytes());
+            if self.hidden.contains(path) {
+                continue;
+            }
+            let facts = match folder.facts(name) {
+                Ok(facts) => facts,
+                Err(error) => {
+                    // One that may not be looked at is not gone.
+                    if error.kind() != std::io::ErrorKind::NotFound
+                        && let Some(old) = self.old.get(path.as_slice())
+                    {
+                        self.new.insert(path.as_slice().into(), old.clone());
+                    }
+                    continue;
+                }
+            };
             match FileType::from_raw_mode(facts.st_mode) {
                 FileType::RegularFile | FileType::Symlink => {
                     self.left = self.left.checked_sub(1).ok_or(Stopped::TooMany)?;
                     self.file(folder, name, path, &facts, inherited);
                 }
                 FileType::Directory if depth < DEEPEST => {
-                    let hidden = inherited.hidden || is_ignored(&inherited.ignored, path, true);
+                    let hidden =
+                        inherited.hidden || is_ignored(&inherited.ignored, &inherited.place(path), true);
                     path.push(b'/');
                     if hidden && !self.included.may_be_in(path) && !self.knows_below(path) {
                         continue;
@@ -183,7 +222,11 @@ impl Walk<'_> {
         let old = self.old.get(path);
         let stamp = Stamp::of(facts);
         // One whose content is not kept anyway is not read once more.
-        let stays = |old: &&Entry| !old.is_fresh || matches!(old.content, Content::Hashed(..));
+        let stays = |old: &&Entry| match old.content {
+            Content::Hashed(_, Why::NoRoom) | Content::Unread(Why::NoRoom) => stamp.size > self.room,
+            Content::Hashed(..) => true,
+            _ => !old.is_fresh,
+        };
         if let Some(old) = old.filter(|old| old.stamp == stamp).filter(stays) {
             self.new.insert(path.into(), old.clone());
             return;
@@ -191,14 +234,16 @@ impl Walk<'_> {
         let counts = self.included.has(path)
             || old.is_some_and(|old| !old.content.is_ignored())
             || self.tracked.is_some_and(|tracked| tracked.knows(path));
-        let ignored = !counts && (inherited.hidden || is_ignored(&inherited.ignored, path, false));
+        let ignored =
+            !counts && (inherited.hidden || is_ignored(&inherited.ignored, &inherited.place(path), false));
         let entry = if ignored {
             if inherited.hidden {
                 return;
             }
             Entry { stamp, content: Content::Unread(Why::Ignored), is_fresh: false }
         } else {
-            let packed = self.tracked.filter(|_| !is_ignored(&inherited.converted, path, false));
+            let packed =
+                self.tracked.filter(|_| !is_ignored(&inherited.converted, &inherited.place(path), false));
             match packed.and_then(|tracked| tracked.packed(path, facts)) {
                 Some(object) => Entry { stamp, content: Content::Packed(object.into()), is_fresh: false },
                 None => self.read(folder, name, facts),
@@ -222,6 +267,9 @@ impl Walk<'_> {
         if !(is_kept || is_hashed) {
             return unread(why);
         }
+        if Instant::now() > self.deadline {
+            return unread(Why::NoRoom);
+        }
         let Ok((mut file, facts)) = folder.file(Path::new(name)) else { return unread(Why::Unreadable) };
         let stamp = Stamp::of(&facts);
         let content = if is_kept {
@@ -243,6 +291,9 @@ impl Walk<'_> {
 
     fn keep(&mut self, bytes: &[u8]) -> Content {
         let (name, size) = (hash(bytes), bytes.len() as u64);
+        if self.spool.has(name) {
+            return Content::Spooled(name);
+        }
         if !self.spool.has_room(size) || size > self.room {
             return Content::Hashed(name, Why::NoRoom);
         }
