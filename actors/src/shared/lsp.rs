@@ -43,6 +43,8 @@ const MOST_WORKSPACES: usize = 4_096;
 const MOST_SESSIONS: usize = 4_096;
 /// Texts that wait for one session.
 const MOST_NOTES: usize = 8;
+/// Characters of one of them.
+const LONGEST_NOTE: usize = 4_000;
 /// How long a stop of all servers may take.
 const STOP: Duration = Duration::from_secs(12);
 /// Deaths of a server, within the window of the rules, after which it is not started for a while.
@@ -381,6 +383,13 @@ impl Inner {
             notes.clear();
         }
         let own = notes.entry(session).or_default();
+        if own.contains(&text) {
+            return;
+        }
+        let text = match text.char_indices().nth(LONGEST_NOTE) {
+            Some((end, _)) => format!("{}\n(cut: ask the tool lsp for the rest)", &text[..end]),
+            None => text,
+        };
         if own.len() >= MOST_NOTES {
             own.remove(0);
         }

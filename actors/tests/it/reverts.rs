@@ -295,12 +295,8 @@ async fn what_a_command_changes_in_the_background_is_told_when_it_ends() {
     house.put("stop", "");
     let told = |record: &Record| matches!(record, Record::WorkspaceChanged(changed) if changed.set.changes.iter().any(|file| file.path == "late"));
     until(&mut events, told).await;
-    // What changed while nothing but it ran may be a person's work.
     let report = house.undo().await;
-    assert!(report.not_covered.is_empty(), "{:#?}", report.not_covered);
-    assert_eq!((files(&report), paths(&report.ambiguous)), (vec!["between"], vec!["early", "late", "stop"]));
-    let named = vec!["early".to_owned(), "late".to_owned()];
-    house.session.revert(RevertRequest { paths: named, ..RevertRequest::default() }).await.unwrap();
+    assert!(report.not_covered.is_empty() && report.ambiguous.is_empty(), "{report:#?}");
     for name in ["early", "between", "late"] {
         assert_eq!(house.text(name), None, "{name}");
     }

@@ -20,7 +20,7 @@ const QUIET: Duration = Duration::from_millis(300);
 /// How long a server may take to end by itself.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// The most files whose diagnostics are kept that a server sends on its own.
-const MOST_FILES: usize = 2_000;
+const MOST_FILES: usize = 500;
 /// The most work of a server that is followed at once.
 const MOST_WORK: usize = 100;
 /// The longest token of a work, as JSON.

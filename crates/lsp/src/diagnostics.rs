@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::position::{Encoding, Spot};
 
 /// The longest message that is kept.
-const LONGEST_MESSAGE: usize = 1_000;
+const LONGEST_MESSAGE: usize = 500;
 /// The longest code that is kept.
 const LONGEST_CODE: usize = 100;
 /// The most problems of a file that are kept.
-pub(crate) const MOST_PROBLEMS: usize = 1_000;
+pub(crate) const MOST_PROBLEMS: usize = 200;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -70,8 +70,13 @@ struct Known {
     extensions: &'static [&'static str],
     root_markers: &'static [&'static str],
     since: Option<(&'static str, u64)>,
+    /// What `initializationOptions` hold, as JSON.
+    initialization: &'static str,
 }
 
+/// Programs of the project (`build.rs`, macros, checks) are not run unasked.
+const NO_PROGRAMS_OF_CARGO: &str =
+    r#"{"checkOnSave": false, "cargo": {"buildScripts": {"enable": false}}, "procMacro": {"enable": false}}"#;
 const SCRIPTS: &[&str] = &[".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs"];
 const OF_SCRIPTS: &[&str] = &["tsconfig.json", "jsconfig.json", "package.json"];
 const PYTHON: &[&str] = &[".py", ".pyi"];
@@ -85,6 +90,7 @@ const KNOWN: [Known; 7] = [
         extensions: SCRIPTS,
         root_markers: OF_SCRIPTS,
         since: Some(("typescript", 7)),
+        initialization: "{}",
     },
     Known {
         name: "typescript-language-server",
@@ -92,6 +98,7 @@ const KNOWN: [Known; 7] = [
         extensions: SCRIPTS,
         root_markers: OF_SCRIPTS,
         since: None,
+        initialization: "{}",
     },
     Known {
         name: "ty",
@@ -99,6 +106,7 @@ const KNOWN: [Known; 7] = [
         extensions: PYTHON,
         root_markers: OF_PYTHON,
         since: None,
+        initialization: "{}",
     },
     Known {
         name: "basedpyright",
@@ -106,6 +114,7 @@ const KNOWN: [Known; 7] = [
         extensions: PYTHON,
         root_markers: OF_PYTHON,
         since: None,
+        initialization: "{}",
     },
     Known {
         name: "clangd",
@@ -113,6 +122,7 @@ const KNOWN: [Known; 7] = [
         extensions: &[".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cxx", ".hxx"],
         root_markers: &["compile_commands.json", "compile_flags.txt", ".clangd"],
         since: None,
+        initialization: "{}",
     },
     Known {
         name: "rust-analyzer",
@@ -120,6 +130,7 @@ const KNOWN: [Known; 7] = [
         extensions: &[".rs"],
         root_markers: &["Cargo.toml", "rust-project.json"],
         since: None,
+        initialization: NO_PROGRAMS_OF_CARGO,
     },
     Known {
         name: "gopls",
@@ -127,6 +138,7 @@ const KNOWN: [Known; 7] = [
         extensions: &[".go"],
         root_markers: &["go.work", "go.mod"],
         since: None,
+        initialization: "{}",
     },
 ];
 
@@ -137,6 +149,7 @@ pub fn builtin() -> Vec<ServerEntry> {
     let entry = |known: &Known| ServerEntry {
         root_markers: texts(known.root_markers),
         since: known.since,
+        initialization: serde_json::from_str(known.initialization).unwrap_or_default(),
         is_configured: false,
         ..ServerEntry::new(known.name, texts(known.command), texts(known.extensions))
     };

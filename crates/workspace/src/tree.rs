@@ -35,6 +35,8 @@ const TELLING: Duration = Duration::from_secs(5);
 const MOST_UNKNOWN: usize = 100;
 /// How long a workspace that took too long is not looked at again.
 const QUIET: Duration = Duration::from_secs(600);
+/// People work beside a background command that runs for longer.
+const BESIDE: Duration = Duration::from_secs(60);
 /// Turns of which it is known what they may still keep.
 const TURNS: usize = 64;
 /// How long git may take.
@@ -157,8 +159,9 @@ pub struct Watcher {
 struct Running {
     id: u64,
     session: Arc<str>,
-    /// It goes on behind its call.
+    /// It goes on behind its call, which began then.
     in_background: bool,
+    since: Instant,
     /// How each file was that changed since it began, and whether another session's command ran then.
     changed: BTreeMap<Box<[u8]>, (Option<Entry>, bool)>,
     gaps: Vec<String>,
@@ -292,7 +295,8 @@ impl TreeIndex {
         let id = state.next;
         let session = Arc::clone(&watcher.session);
         let changed = BTreeMap::new();
-        state.running.push(Running { id, session, in_background: false, changed, gaps });
+        let since = Instant::now();
+        state.running.push(Running { id, session, in_background: false, since, changed, gaps });
         Tracking { index: Arc::clone(self), id }
     }
 
@@ -418,7 +422,7 @@ impl State {
     }
 
     /// Notes changes with the calls that run. Of each session it is one: the first that is no background command, if there is one.
-    /// People work beside a background command: what changes then may be theirs.
+    /// People work beside a background command that runs for long: what changes then may be theirs.
     fn attribute(&mut self, differing: &[(Box<[u8]>, Option<Entry>)]) {
         let sessions: HashSet<Arc<str>> =
             self.running.iter().map(|running| Arc::clone(&running.session)).collect();
@@ -427,7 +431,8 @@ impl State {
             let place = self.running.iter().position(is_first);
             let place = place.or_else(|| self.running.iter().position(|running| running.session == *session));
             let Some(running) = place.and_then(|place| self.running.get_mut(place)) else { continue };
-            let ambiguous = sessions.len() > 1 || running.in_background;
+            let goes_on = running.in_background && running.since.elapsed() > BESIDE;
+            let ambiguous = sessions.len() > 1 || goes_on;
             for (path, was) in differing {
                 let known = running.changed.entry(path.clone()).or_insert_with(|| (was.clone(), false));
                 known.1 |= ambiguous;

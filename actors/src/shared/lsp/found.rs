@@ -1,11 +1,13 @@
 //! Which language servers there are for a workspace, and where its projects begin.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use fs_err::os::unix::fs::OpenOptionsExt as _;
 use playhouse_lsp::ServerEntry;
 use playhouse_sandbox::process::Environment;
 use sha2::{Digest as _, Sha256};
@@ -14,8 +16,10 @@ use sha2::{Digest as _, Sha256};
 const OF_WORKSPACE: [&str; 3] = ["node_modules/.bin", ".venv/bin", "venv/bin"];
 /// The most bytes of a package's description.
 const LARGEST_PACKAGE: u64 = 1 << 20;
-/// The most bytes of a program of a workspace.
-const LARGEST_PROGRAM: u64 = 512 << 20;
+/// The most bytes of a program of a workspace: a larger one is not used.
+const LARGEST_PROGRAM: u64 = 256 << 20;
+/// Programs whose hash is remembered.
+const MOST_REMEMBERED: usize = 256;
 /// How many names are looked at to see whether a workspace has files of a server.
 const MOST_NAMES: usize = 2_000;
 
@@ -44,8 +48,11 @@ pub(super) fn found(entries: &[ServerEntry], workspace: &Path) -> Vec<Arc<FoundS
         }
         let named = || entry.command.first().filter(|_| entry.is_configured).map(PathBuf::from);
         // That a configured one is not there is told when it is started.
-        let Some(program) = find(entry, workspace).or_else(named) else { continue };
-        let hash = if program.starts_with(workspace) {
+        let Some((program, is_workspaces)) = find(entry, workspace).or_else(|| Some((named()?, false)))
+        else {
+            continue;
+        };
+        let hash = if is_workspaces || program.starts_with(workspace) {
             let Some(hash) = identity(&program) else { continue };
             Some(hash)
         } else {
@@ -78,25 +85,27 @@ fn names_of(workspace: &Path) -> Vec<String> {
     names
 }
 
-/// The program of a server.
-fn find(entry: &ServerEntry, workspace: &Path) -> Option<PathBuf> {
+/// The program of a server, and whether a workspace names it, wherever it lies.
+fn find(entry: &ServerEntry, workspace: &Path) -> Option<(PathBuf, bool)> {
     let name = entry.command.first()?;
-    let program = if name.contains('/') {
-        PathBuf::from(name).is_absolute().then(|| PathBuf::from(name)).filter(|path| is_program(path))?
+    let (program, is_workspaces) = if name.contains('/') {
+        let path = PathBuf::from(name);
+        (path.is_absolute().then_some(path).filter(|path| is_program(path))?, false)
     } else {
         let environment = Environment::of_this_process();
         let path = environment.variables().find(|(name, _)| *name == "PATH").map(|(_, path)| path.to_owned());
         let path = path.unwrap_or_default();
-        let own = OF_WORKSPACE.iter().map(|folder| workspace.join(folder));
-        let all = own.chain(std::env::split_paths(&path).filter(|path| path.is_absolute()));
-        all.map(|folder| folder.join(name))
-            .find(|path| is_program(path) && is_right(entry, path, &environment))?
+        let own = OF_WORKSPACE.iter().map(|folder| (workspace.join(folder), true));
+        let others = std::env::split_paths(&path).filter(|path| path.is_absolute()).map(|path| (path, false));
+        own.chain(others)
+            .map(|(folder, is_workspaces)| (folder.join(name), is_workspaces))
+            .find(|(path, _)| is_program(path) && is_right(entry, path, &environment))?
     };
     // Named by its links: what a program of several names is, it knows by that.
     let folder = fs_err::canonicalize(program.parent()?).ok()?;
     let real = fs_err::canonicalize(&program).ok()?;
     let named = folder.join(program.file_name()?);
-    Some(if real.starts_with(workspace) { real } else { named })
+    Some((if real.starts_with(workspace) { real } else { named }, is_workspaces))
 }
 
 fn is_program(path: &Path) -> bool {
@@ -134,20 +143,63 @@ fn package_at(folder: &Path) -> Option<(String, String)> {
     Some((text("name")?, text("version")?))
 }
 
+/// A regular file of at most so many bytes. It is opened without waiting, whatever stands there.
+fn opened(path: &Path, most: u64) -> Option<(File, Metadata)> {
+    let mut options = fs_err::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
+    let file = File::from(file);
+    let facts = file.metadata().ok()?;
+    (facts.is_file() && facts.len() <= most).then_some((file, facts))
+}
+
 fn content(path: &Path, most: u64) -> Option<Vec<u8>> {
-    let file = File::from(fs_err::File::open(path).ok()?);
-    if !file.metadata().ok()?.is_file() {
-        return None;
-    }
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes).ok()?;
+    opened(path, most)?.0.take(most).read_to_end(&mut bytes).ok()?;
     Some(bytes)
+}
+
+/// The hash of a program. It is remembered for as long as the file stays the same.
+fn hash_of(program: &Path) -> Option<[u8; 32]> {
+    type Stamp = (u64, u64, u64, i64, i64, i64, i64);
+    type Known = HashMap<PathBuf, (Stamp, [u8; 32])>;
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    let (file, facts) = opened(program, LARGEST_PROGRAM)?;
+    let stamp = (
+        facts.dev(),
+        facts.ino(),
+        facts.len(),
+        facts.mtime(),
+        facts.mtime_nsec(),
+        facts.ctime(),
+        facts.ctime_nsec(),
+    );
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, hash)) = known().get_or_insert_default().get(program).filter(|(known, _)| *known == stamp)
+    {
+        return Some(*hash);
+    }
+    let mut hash = Sha256::new();
+    let (mut file, mut buffer) = (file.take(LARGEST_PROGRAM), vec![0; 64 * 1024]);
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => break,
+            count => hash.update(&buffer[..count]),
+        }
+    }
+    let hash: [u8; 32] = hash.finalize().into();
+    let mut known = known();
+    let known = known.get_or_insert_default();
+    if known.len() >= MOST_REMEMBERED {
+        known.clear();
+    }
+    known.insert(program.to_owned(), (stamp, hash));
+    Some(hash)
 }
 
 /// What people agree to where the program lies in the workspace. Blocks.
 pub(super) fn identity(program: &Path) -> Option<String> {
     let mut hash = Sha256::new();
-    hash.update(content(program, LARGEST_PROGRAM)?);
+    hash.update(hash_of(program)?);
     let package = program.ancestors().skip(1).take(4).map(|folder| folder.join("package.json"));
     if let Some(package) = package.into_iter().find_map(|path| content(&path, LARGEST_PACKAGE)) {
         hash.update(package);
@@ -202,6 +254,23 @@ mod tests {
         assert!(second[0].is_wanted && first[0].hash.is_some() && first[0].hash != second[0].hash);
         let root = |file: &str| root_of(&workspace.join(file), &workspace, &entry.root_markers);
         assert_eq!((root("sub/deep/a.ts"), root("a.ts")), (workspace.join("sub"), workspace.clone()));
+    }
+
+    #[test]
+    fn what_a_workspace_names_is_its_own_wherever_it_lies_and_no_pipe_holds_anybody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let workspace = fs_err::canonicalize(folder.path()).unwrap();
+        program(&outside.path().join("bin/own-server"), "#!/bin/sh\n");
+        fs_err::create_dir(workspace.join(".venv")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("bin"), workspace.join(".venv/bin")).unwrap();
+        // The nearest description of a package is a pipe.
+        let pipe = std::process::Command::new("mkfifo").arg(outside.path().join("package.json")).status();
+        assert!(pipe.unwrap().success());
+        let mut entry = ServerEntry::new("t", vec!["own-server".to_owned()], vec![".t".to_owned()]);
+        entry.is_configured = false;
+        let found = found(&[entry], &workspace);
+        assert!(found.len() == 1 && found[0].hash.is_some(), "{found:?}");
     }
 
     #[test]

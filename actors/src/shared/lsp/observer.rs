@@ -31,6 +31,8 @@ const LATE: Duration = Duration::from_secs(60);
 const REASON: Duration = Duration::from_secs(3);
 /// Files that the session has read which a server is shown, so that it says what an edit breaks there.
 const MOST_READ: usize = 20;
+/// Files of a command that a server hears of.
+const MOST_PASSED: usize = 200;
 
 /// Sees one call.
 pub(crate) struct LspObserver {
@@ -133,7 +135,11 @@ impl CallObserver for LspObserver {
         context: &'a CallContext,
     ) -> BoxFuture<'a, ()> {
         async move {
-            let writes = context.writes.files();
+            let mut writes = context.writes.files();
+            if !lock(&self.before).is_edit {
+                // Of a command that wrote many a server hears when it is asked for them.
+                writes.truncate(MOST_PASSED);
+            }
             let paths = writes.iter().map(|write| write.path.clone());
             let jobs = self.servers.jobs(&self.scope, paths).await;
             if jobs.is_empty() {
@@ -229,7 +235,13 @@ impl Question {
         match timeout_at(until, self.show(lease.child())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Some(self.ended(&lease, &error).await),
-            Err(_) => return Some(format!("Language server {key}: not known yet, the server reads nothing")),
+            Err(_) => {
+                let text = format!(
+                    "Language server {key}: not known yet, the server is busy; what it says stands at the start of a later result"
+                );
+                self.later(servers);
+                return Some(text);
+            }
         }
         if self.edited.is_empty() {
             return None;

@@ -164,7 +164,12 @@ impl Task {
 fn diagnostics(shown: &str, known: &Known) -> String {
     match known {
         Known::NotYet => format!("what is wrong with {shown} is not known yet: ask again later"),
-        Known::Found { problems, .. } if problems.is_empty() => format!("no problems in {shown}"),
+        Known::Found { problems, is_verified: true } if problems.is_empty() => {
+            format!("no problems in {shown}")
+        }
+        Known::Found { problems, .. } if problems.is_empty() => {
+            format!("no problems in {shown} are told; that is unverified, since the server names no version")
+        }
         Known::Found { problems, is_verified } => {
             let line = |problem: &playhouse_lsp::Problem| {
                 let (line, column) = (problem.spot.line, problem.spot.column);

@@ -223,11 +223,12 @@ fn commands_of_one_session_share_no_change() {
     let stage = Stage::new(&[("a", "one")]);
     let behind = stage.begin("s");
     behind.in_background();
+    stage.index.lock().running[0].since = Instant::now().checked_sub(2 * BESIDE).unwrap();
     stage.write("behind", "1");
     let before = stage.begin("s");
     stage.write("before", "1");
     assert_eq!(told(&before.end(), &stage.root), ["before: - > 1"]);
-    // People work beside it.
+    // People work beside one that runs for long.
     let behind = behind.end();
     assert_eq!((told(&behind, &stage.root), behind.ambiguous.len()), (vec!["behind: - > 1".to_owned()], 1));
 }
