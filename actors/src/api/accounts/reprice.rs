@@ -26,6 +26,15 @@ impl Engine {
     /// # Errors
     /// The request cannot be fulfilled, or the store failed.
     pub async fn reprice(&self, request: RepriceRequest) -> Result<RepriceReport, CommandError> {
+        let this = self.clone();
+        // Whoever asked may go away: what was begun is ended, before the next one reads what is there.
+        let run = tokio::spawn(async move { this.reprice_all(request).await });
+        run.await.unwrap_or_else(|error| {
+            Err(CommandError::NotAccepted(format!("pricing rows anew crashed: {error}. Do it again")))
+        })
+    }
+
+    async fn reprice_all(&self, request: RepriceRequest) -> Result<RepriceReport, CommandError> {
         let RepriceRequest { from, to, models, dry_run } = request;
         if from >= to {
             let reason = format!(
