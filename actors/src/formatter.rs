@@ -142,6 +142,7 @@ impl Work<'_> {
         let after = state(path, context)
             .await
             .map_err(|why| format!("it ran, and the file cannot be read now: {why}"))?;
+        let failed = failed.or_else(|| after.is_none().then(|| "the file is gone".to_owned()));
         let is_changed = before != after;
         let what = match failed {
             None if !is_changed => return Ok(String::new()),
