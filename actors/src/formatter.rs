@@ -121,7 +121,7 @@ impl Work<'_> {
         let _guard = context.locks.lock(&[path.to_owned()]).await;
         let before = state(path, context).await?;
         if before.as_ref().is_none_or(|before| before.content != self.written.content) {
-            return Err("it was changed by somebody else since the call wrote it".to_owned());
+            return Err("it changed since the call wrote it".to_owned());
         }
         let longest = left.min(LONGEST);
         let spec = Spec {
