@@ -338,6 +338,7 @@ impl HouseBuilder {
         let lsp = language_servers(&settings, &*variables, folder.join("lsp"), &hidden);
         let names = registry.iter().map(|tool| tool.spec().name.clone()).collect();
         let mock = mock_llm::Mock::new(script);
+        let formatters = settings.formatters.clone();
         let limits = settings.engine;
         let snapshots = settings.snapshots.clone();
         let resume = match settings.resume {
@@ -366,6 +367,7 @@ impl HouseBuilder {
         options.sources = vec![Arc::new(captures)];
         options.mcp = Some(mcp);
         options.lsp = lsp;
+        options.formatters = formatters;
         options.host_tools = Some(host_tools);
         options.homes = homes;
         options.hidden = hidden;

@@ -18,6 +18,7 @@ use crate::directory::Directory;
 use crate::events::hub::Hub;
 use crate::events::telling::Pace;
 use crate::figures::NamedFigures;
+use crate::formatter::Formatter;
 use crate::grants::Grants;
 use crate::host_tools::HostTools;
 use crate::limits::EngineLimits;
@@ -44,6 +45,8 @@ pub(crate) struct EngineContext {
     pub(crate) mcp: Option<McpServers>,
     /// The language servers, which are another one.
     pub(crate) lsp: Option<LspServers>,
+    /// Programs that format what file tools have edited.
+    pub(crate) formatters: Arc<[Formatter]>,
     /// Tools that platforms registered, where some can be.
     pub(crate) host_tools: Option<HostTools>,
     pub(crate) locks: Arc<PathLocks>,

@@ -1,21 +1,24 @@
 //! Programs that format files which tools have edited: their change is part of the same change set.
 //!
-//! Off unless the operator configures one. It runs in the walls of the session on the edited file alone.
+//! None runs unless the operator configures it. One runs in the walls of the session, once for each file that the call edited.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_sandbox::process::{self, Environment, Exit, Limits, Receive, Run, Spec};
 use playhouse_tools::changed::{FileState, FileWrite, patch, path_text};
+use playhouse_tools::undo::UNDONE;
 use playhouse_tools::{CallContext, CallObserver, ToolError, ToolOutput};
 
-/// The word of a command that stands for the file.
-pub const FILE: &str = "$FILE";
-/// How long it may take.
+/// Stands for the file in the words of a command.
+const FILE: &str = "$FILE";
+/// How long one may take for a file.
 const LONGEST: Duration = Duration::from_secs(10);
+/// How long all of a call may take together.
+const LONGEST_OF_A_CALL: Duration = Duration::from_secs(30);
 /// Bytes of its output that are told when it fails.
 const MOST_SAID: usize = 1_000;
 /// Bytes of what it changed that a model is shown.
@@ -33,15 +36,26 @@ pub struct Formatter {
 }
 
 impl Formatter {
+    /// Whether a word of its command stands for the file.
+    pub fn names_the_file(&self) -> bool {
+        self.command.iter().skip(1).any(|word| word.contains(FILE))
+    }
+
     fn is_for(&self, path: &Path) -> bool {
         let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         self.extensions.iter().any(|extension| name.len() > extension.len() && name.ends_with(extension))
     }
 }
 
-/// Formats the files of one call.
+/// Formats the files of one call. Comes before all observers that look at files.
 pub(crate) struct Formatting {
-    pub(crate) formatters: Arc<[Formatter]>,
+    formatters: Arc<[Formatter]>,
+}
+
+impl Formatting {
+    pub(crate) fn new(formatters: Arc<[Formatter]>) -> Self {
+        Self { formatters }
+    }
 }
 
 impl CallObserver for Formatting {
@@ -50,16 +64,20 @@ impl CallObserver for Formatting {
         ended: &'a mut Result<ToolOutput, ToolError>,
         context: &'a CallContext,
     ) -> BoxFuture<'a, ()> {
-        if self.formatters.is_empty() {
-            return futures::future::ready(()).boxed();
-        }
         async move {
-            let Ok(output) = ended else { return };
-            for FileWrite { path, after, .. } in context.writes.files() {
-                let formatter = self.formatters.iter().find(|formatter| formatter.is_for(&path));
-                if let (Some(formatter), Some(_)) = (formatter, after) {
-                    let said = format(formatter, &path, context).await;
-                    output.output.push_str(&said);
+            // What was taken back stays as it was before.
+            let Some(output) = ended.as_mut().ok().filter(|output| !output.metadata.contains_key(UNDONE))
+            else {
+                return;
+            };
+            let end = Instant::now() + LONGEST_OF_A_CALL;
+            for write in context.writes.files() {
+                let Some(written) = write.after else { continue };
+                if let Some(formatter) =
+                    self.formatters.iter().find(|formatter| formatter.is_for(&write.path))
+                {
+                    let work = Work { formatter, path: &write.path, written, end };
+                    work.carry_out(output, context).await;
                 }
             }
         }
@@ -67,59 +85,103 @@ impl CallObserver for Formatting {
     }
 }
 
-/// Formats one file. Gives what the model is told.
-async fn format(formatter: &Formatter, path: &Path, context: &CallContext) -> String {
-    let _guard = context.locks.lock(&[path.to_owned()]).await;
-    let name = &formatter.name;
-    let Some(text) = path.to_str() else { return format!("\n[{name} did not format it: its name is not UTF-8]") };
-    let before = match state(path, context).await {
-        Ok(before) => before,
-        Err(why) => return format!("\n[{name} did not format it: {why}]"),
-    };
-    let spec = Spec {
-        run: Run::Words(formatter.command.iter().map(|word| word.replace(FILE, text).into()).collect()),
-        workdir: context.workspace.root().to_owned(),
-        timeout: Some(LONGEST),
-        environment: Environment::of_this_process(),
-        scope: context.processes.scope(),
-        limits: Limits::default(),
-        walls: context.walls.clone(),
-    };
-    let mut said = Said::default();
-    let exit = process::run(&spec, &context.cancel, &mut said).await;
-    let after = match state(path, context).await {
-        Ok(after) => after,
-        Err(why) => return format!("\n[{name} ran, and the file cannot be read now: {why}]"),
-    };
-    let shown = path_text(context.workspace.root(), path);
-    let is_changed = before != after;
-    if is_changed {
-        context.writes.wrote(FileWrite { path: path.to_owned(), before: before.clone(), after: after.clone() });
-        if let Some(content) = after.as_ref().and_then(|after| after.content) {
-            context.files.remember(path, content);
-        }
+/// One file to format.
+struct Work<'a> {
+    formatter: &'a Formatter,
+    path: &'a Path,
+    /// The file as the call left it.
+    written: FileState,
+    /// When formatters of the call may run no longer.
+    end: Instant,
+}
+
+impl Work<'_> {
+    /// Formats it, and adds to `output` what the model is told.
+    async fn carry_out(self, output: &mut ToolOutput, context: &CallContext) {
+        let shown = path_text(context.workspace.root(), self.path);
+        let said = match self.run(&shown, output, context).await {
+            Ok(said) => said,
+            Err(why) => format!("\n[{} did not format {shown}: {why}]", self.formatter.name),
+        };
+        output.output.push_str(&said);
     }
-    let failed = match exit {
-        Ok(exit) => failure(&exit),
-        Err(error) => Some(error.to_string()),
-    };
-    let what = match (&failed, is_changed) {
-        (None, false) => return String::new(),
-        (None, true) => format!("{name} formatted {shown}"),
-        (Some(why), _) => {
-            let said = said.text();
-            let said = if said.is_empty() { String::new() } else { format!(": {said}") };
-            let stands = if is_changed { "it changed the file all the same" } else { "the file stands as you wrote it" };
-            format!("{name} did not format {shown}: {why}{said}; {stands}")
+
+    async fn run(
+        &self,
+        shown: &str,
+        output: &mut ToolOutput,
+        context: &CallContext,
+    ) -> Result<String, String> {
+        let Self { formatter: Formatter { name, command, .. }, path, end, .. } = *self;
+        let Some(text) = path.to_str() else { return Err("its name is not UTF-8".to_owned()) };
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(format!("formatters of this call took {} s already", LONGEST_OF_A_CALL.as_secs()));
         }
-    };
-    if !is_changed {
-        return format!("\n[{what}]");
-    }
-    let bytes = |state: &Option<FileState>| state.as_ref().and_then(|state| state.bytes.clone());
-    match patch(&shown, bytes(&before).as_deref(), bytes(&after).as_deref()) {
-        Some((diff, ..)) if diff.len() <= MOST_SHOWN => format!("\n[{what}:]\n{diff}"),
-        _ => format!("\n[{what}: read it again before you edit it]"),
+        let _guard = context.locks.lock(&[path.to_owned()]).await;
+        let before = state(path, context).await?;
+        if before.as_ref().is_none_or(|before| before.content != self.written.content) {
+            return Err("it changed since the call wrote it".to_owned());
+        }
+        let longest = left.min(LONGEST);
+        let spec = Spec {
+            run: Run::Words(command.iter().map(|word| word.replace(FILE, text).into()).collect()),
+            workdir: context.workspace.root().to_owned(),
+            timeout: Some(longest),
+            environment: Environment::of_this_process(),
+            scope: context.processes.scope(),
+            limits: Limits::default(),
+            walls: context.walls.clone(),
+        };
+        let mut said = Said::default();
+        let exit = process::run(&spec, &context.cancel, &mut said).await;
+        let failed = match exit {
+            Ok(exit) => failure(&exit, longest),
+            Err(error) => Some(error.to_string()),
+        };
+        let after = state(path, context)
+            .await
+            .map_err(|why| format!("it ran, and the file cannot be read now: {why}"))?;
+        let failed = failed.or_else(|| after.is_none().then(|| "the file is gone".to_owned()));
+        let is_changed = before != after;
+        let what = match failed {
+            None if !is_changed => return Ok(String::new()),
+            None => format!("{name} formatted {shown}"),
+            Some(why) => {
+                let said = said.text();
+                let said = if said.is_empty() { said } else { format!(": {said}") };
+                let stands = if is_changed {
+                    "it changed the file all the same"
+                } else {
+                    "the file stands as you wrote it"
+                };
+                format!("{name} did not format {shown}: {why}{said}; {stands}")
+            }
+        };
+        if !is_changed {
+            return Ok(format!("\n[{what}]"));
+        }
+        context.writes.wrote(FileWrite {
+            path: path.to_owned(),
+            before: before.clone(),
+            after: after.clone(),
+        });
+        output.seen.retain(|(seen, _)| seen != path);
+        let bytes = |state: &Option<FileState>| state.as_ref().and_then(|state| state.bytes.clone());
+        let diff = match (bytes(&before), bytes(&after)) {
+            (Some(before), Some(after)) => patch(shown, Some(&before), Some(&after)),
+            _ => None,
+        };
+        match (diff, after.and_then(|after| after.content)) {
+            (Some((diff, ..)), Some(content)) if diff.len() <= MOST_SHOWN => {
+                output.seen.push((path.to_owned(), content));
+                Ok(format!("\n[{what}:]\n{diff}"))
+            }
+            _ => {
+                context.files.forget(path);
+                Ok(format!("\n[{what}: read it again before you edit it]"))
+            }
+        }
     }
 }
 
@@ -133,9 +195,9 @@ async fn state(path: &Path, context: &CallContext) -> Result<Option<FileState>, 
 }
 
 /// Why it did not do its work.
-fn failure(exit: &Exit) -> Option<String> {
+fn failure(exit: &Exit, longest: Duration) -> Option<String> {
     match exit {
-        Exit { timed_out: true, .. } => Some(format!("it was ended after {} s", LONGEST.as_secs())),
+        Exit { timed_out: true, .. } => Some(format!("it was ended after {} s", longest.as_secs())),
         Exit { cancelled: true, .. } => Some("the call was cancelled".to_owned()),
         Exit { code: Some(0), .. } => None,
         Exit { code: Some(code), .. } => Some(format!("exit code {code}")),

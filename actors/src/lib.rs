@@ -24,6 +24,7 @@ mod conversation;
 mod directory;
 mod events;
 mod figures;
+mod formatter;
 mod grants;
 mod host_tools;
 mod journal;
@@ -70,6 +71,7 @@ pub use directory::{
 pub use events::hub::{Heard, Hub, Listener, Owner, Shout};
 pub use events::published::Published;
 pub use events::ring::Ring;
+pub use formatter::Formatter;
 pub use host_tools::{HostToolFailure, HostToolSpec, HostTools, MOST_HOST_TOOLS, NewWebhook};
 pub use limits::{EngineLimits, Resume, TaskLimits};
 pub use mailbox::Stopped;

@@ -313,6 +313,12 @@ keys! {
         "What it is told when it is started, and its settings when it asks for them: an object as JSON text.";
     LspServerEnabled = "lsp.NAME.enabled", Boolean, "`true`", false,
         "Whether this one is used.";
+    FormatterCommand = "formatter.NAME.command", List, "needed", false,
+        "A program that [formats](../guide/undo.md#formatters) files which tools edited, and its arguments, one of which has `$FILE` for the path of the file. An absolute path, or a name that is looked for in `PATH`.";
+    FormatterExtensions = "formatter.NAME.extensions", List, "needed", false,
+        "How the names of its files end, each with its dot: `[\".ts\"]`. For a file of several formatters the first by name is used.";
+    FormatterEnabled = "formatter.NAME.enabled", Boolean, "`true`", false,
+        "Whether this one is used.";
     SinkType = "sinks.NAME.kind", Text, "needed", false,
         "Where the ledger is exported to: `file` (a folder of files with one row a line), `cloudevents` (a server that takes CloudEvents, as OpenMeter; `openmeter` says the same), `polar`, `webhook` (a server of your own, with signed batches) or `report` (a server that wants `{rawTokens, modelId, tier}` once for each turn and model). Rows are delivered at least once, each with the same id; `playhouse billing status` says how far a sink is.";
     SinkUrl = "sinks.NAME.url", Text, "Polar's for `polar`, else needed", false,

@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use super::document::Value;
 use super::keys::KeyName;
+use super::programs;
 use super::provider::{HeaderSource, variable_name};
 use super::settings::Variables;
 
@@ -15,8 +16,6 @@ use super::settings::Variables;
 pub(super) const PATH: &str = "lsp.NAME";
 /// Less memory is not given, in MB.
 const LEAST_MEGABYTES: u64 = 32;
-/// The longest name of a server.
-const LONGEST_NAME: usize = 64;
 
 /// Language servers as they are configured.
 #[derive(Clone, Debug)]
@@ -132,32 +131,9 @@ impl LspDraft {
     /// Takes a setting over. A fragment says what is wrong with it.
     pub(super) fn set(&mut self, key: KeyName, value: &Value) -> Result<(), String> {
         match (key, value) {
-            (KeyName::LspCommand, Value::List(words)) => {
-                if words.first().is_none_or(|program| program.trim().is_empty()) {
-                    return Err("no program is named".to_owned());
-                }
-                if let Some(program) = words.first().filter(|it| it.contains('/') && !it.starts_with('/')) {
-                    return Err(format!(
-                        "\"{}\" is neither the name of a program nor an absolute path",
-                        program.escape_debug()
-                    ));
-                }
-                self.command = Some(words.clone());
-            }
+            (KeyName::LspCommand, Value::List(words)) => self.command = Some(programs::command(words)?),
             (KeyName::LspExtensions, Value::List(extensions)) => {
-                if extensions.is_empty() {
-                    return Err("no extension is named".to_owned());
-                }
-                let is_one = |text: &&String| {
-                    text.len() > 1 && text.starts_with('.') && !text.contains(['/', '*', '?'])
-                };
-                if let Some(wrong) = extensions.iter().find(|text| !is_one(text)) {
-                    let wrong = wrong.escape_debug();
-                    return Err(format!(
-                        "\"{wrong}\" is not how the name of a file ends: write it as \".sh\""
-                    ));
-                }
-                self.extensions = Some(extensions.clone());
+                self.extensions = Some(programs::extensions(extensions)?);
             }
             (KeyName::LspRootMarkers, Value::List(markers)) => {
                 if let Some(wrong) = markers
@@ -195,13 +171,7 @@ impl LspDraft {
 
     /// The server of this name.
     pub(super) fn finish(self, name: &str) -> Result<LspServerSettings, String> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(fits) {
-            return Err(format!(
-                "\"{}\" cannot be the name of a language server: 1 to {LONGEST_NAME} letters, digits, `-`, `_` and `.`",
-                name.escape_debug()
-            ));
-        }
+        programs::check_name(name, "a language server")?;
         let known = builtin().into_iter().find(|entry| entry.name == name);
         let missing = |key: &str| format!("the language server \"{name}\" has no `{key}`");
         let has_command = self.command.is_some();

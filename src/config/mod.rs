@@ -25,6 +25,7 @@ mod credentials;
 mod document;
 mod error;
 mod fingerprint;
+mod formatter;
 mod keys;
 mod lsp;
 pub(crate) mod mcp;
@@ -33,6 +34,7 @@ mod models;
 mod operator;
 mod permission_names;
 mod permissions;
+mod programs;
 mod provider;
 #[cfg(test)]
 mod provider_tests;

@@ -21,6 +21,7 @@ use super::capture::{self, CaptureDraft};
 use super::credentials::KeyVariable;
 use super::document::{Document, Setting, Value, keyed};
 use super::error::ConfigError;
+use super::formatter::{self, FormatterDraft};
 use super::keys::KeyName;
 use super::lsp::{self, LspDraft};
 use super::mcp::{self, McpDraft};
@@ -93,6 +94,7 @@ type Providers = BTreeMap<String, Draft>;
 type Sinks = BTreeMap<String, SinkDraft>;
 type Servers = BTreeMap<String, McpDraft>;
 type LanguageServers = BTreeMap<String, LspDraft>;
+type Formatters = BTreeMap<String, FormatterDraft>;
 type Captures = BTreeMap<String, CaptureDraft>;
 
 /// What files describe by names, until all of a file is read.
@@ -102,6 +104,7 @@ struct Drafts {
     sinks: Sinks,
     servers: Servers,
     language_servers: LanguageServers,
+    formatters: Formatters,
     captures: Captures,
 }
 
@@ -121,7 +124,7 @@ impl Reader<'_> {
             self.set(setting, &mut drafts)
                 .map_err(|message| ConfigError::line(&self.document.file, setting.line, message))?;
         }
-        let Drafts { providers, sinks, servers, language_servers, captures } = drafts;
+        let Drafts { providers, sinks, servers, language_servers, formatters, captures } = drafts;
         for (name, draft) in captures {
             let tool = draft.finish(&name).map_err(|(line, message)| self.error(line, message))?;
             self.settings.captures.push(tool);
@@ -152,6 +155,11 @@ impl Reader<'_> {
             let server = draft.finish(&name).map_err(|message| self.error(line, message))?;
             self.settings.lsp.servers.insert(name, server);
         }
+        for (name, draft) in formatters {
+            let line = draft.line;
+            let formatter = draft.finish(&name).map_err(|message| self.error(line, message))?;
+            self.settings.formatters.extend(formatter);
+        }
         for (name, draft) in providers {
             let line = draft.line;
             self.provider(&name, draft).map_err(|message| self.error(line, message))?;
@@ -172,7 +180,7 @@ impl Reader<'_> {
         ConfigError::line(&self.document.file, line, message)
     }
 
-    /// An empty draft for each provider, sink, server of tools, language server and capture tool.
+    /// An empty draft for each provider, sink, server of tools, language server, formatter and capture tool.
     fn sections(&self) -> Result<Drafts, ConfigError> {
         let mut drafts = Drafts::default();
         for section in &self.document.sections {
@@ -189,6 +197,9 @@ impl Reader<'_> {
                     if let [name] = section.names.as_slice() {
                         drafts.language_servers.insert(name.clone(), LspDraft::new(section.line));
                     }
+                }
+                [name] if section.path == formatter::PATH => {
+                    drafts.formatters.insert(name.clone(), FormatterDraft::new(section.line));
                 }
                 [name] if section.path == capture::PATH => {
                     drafts.captures.insert(name.clone(), CaptureDraft::new(section.line));
@@ -213,7 +224,7 @@ impl Reader<'_> {
 
     fn set(&mut self, setting: &Setting, drafts: &mut Drafts) -> Result<(), String> {
         let value = &setting.value;
-        let Drafts { providers, sinks, servers, language_servers, captures } = drafts;
+        let Drafts { providers, sinks, servers, language_servers, formatters, captures } = drafts;
         let set = match (setting.key.name, setting.names.as_slice()) {
             (_, []) => return self.set_top(setting),
             (KeyName::WebSearchHeader, [header]) => self.settings.web.set_header(header, value),
@@ -244,6 +255,9 @@ impl Reader<'_> {
             }
             (key, [name]) if setting.key.path.starts_with(lsp::PATH) => {
                 language_servers.entry(name.clone()).or_default().set(key, value)
+            }
+            (key, [name]) if setting.key.path.starts_with(formatter::PATH) => {
+                formatters.entry(name.clone()).or_default().set(key, value)
             }
             (key, [name]) if setting.key.path.starts_with(capture::PATH) => {
                 let draft = captures.entry(name.clone()).or_default();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::{EngineLimits, Moderate, Resume};
+use playhouse_actors::{EngineLimits, Formatter, Moderate, Resume};
 use playhouse_catalogue::ModelFacts;
 use playhouse_llm::{ChatFacts, Connections, Endpoint, Limits, Quota};
 use playhouse_policy::{Policy, Rules};
@@ -117,6 +117,8 @@ pub struct Settings {
     pub mcp: BTreeMap<String, McpSettings>,
     /// Language servers.
     pub lsp: LspSettings,
+    /// Programs that format what file tools have edited, by name.
+    pub formatters: Vec<Formatter>,
     /// Stands for what belongs to the operator: equal for equal configurations.
     pub(crate) fingerprint: String,
     /// What system prompts hold: the operator's rules, then the workspace's own, then those that it names.
@@ -220,6 +222,7 @@ impl Settings {
             sinks: BTreeMap::new(),
             mcp: BTreeMap::new(),
             lsp: LspSettings::default(),
+            formatters: Vec::new(),
             home: variables("HOME").filter(|home| home.starts_with('/')),
             rules: Vec::new(),
             left_out: Vec::new(),

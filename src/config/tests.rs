@@ -269,13 +269,13 @@ fn unknown_keys_name_line_and_nearest_key() {
         "providers.local.models.q.cost = { in = 1 }",
         "[provider.local]",
     ], operator), @r#"
-    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, capture, context, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls; did you mean "model" or "moderate"?
-    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, capture, context, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls
+    operator/config.toml:2: unknown key `modle`; known here are agent, asking, billing, budgets, capture, context, formatter, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls; did you mean "model" or "moderate"?
+    operator/config.toml:1: unknown key `colour`; known here are agent, asking, billing, budgets, capture, context, formatter, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls
     operator/config.toml:3: unknown key `providers.local.base_ulr`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "base_url"?
     operator/config.toml:2: unknown key `providers.local.api_key`; known here are api_key_env, base_url, call_ids, dialect, headers, http2, limits, models, output_limit_field, reasoning_content, stream_options, usage, user_after_results; did you mean "api_key_env"?
     operator/config.toml:3: unknown key `providers.local.models."q 3".contxt`; known here are attachments, context, cost, output, prefill, reasoning, temperature, top_p; did you mean "context" or "cost"?
     operator/config.toml:1: unknown key `providers.local.models.q.cost.in`; known here are cache_read, cache_write, cache_write_12h, cache_write_1h, cache_write_30m, input, long, multiples, output, reasoning; did you mean "input"?
-    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, capture, context, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls; did you mean "providers"?
+    operator/config.toml:1: unknown key `provider`; known here are agent, asking, billing, budgets, capture, context, formatter, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls; did you mean "providers"?
     "#);
 }
 

@@ -26,7 +26,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 const MAX_RULES: usize = 16;
 
 /// Names that no key has yet, or has elsewhere, and that a workspace must not hope for.
-const REFUSED: [(&str, &str); 12] = [
+const REFUSED: [(&str, &str); 13] = [
     ("permission", "they are called `permissions`"),
     ("moderate", "it would decide what runs without asking"),
     ("walls", "a workspace does not decide what holds it"),
@@ -37,6 +37,7 @@ const REFUSED: [(&str, &str); 12] = [
     ("commands", "it would start programs of its own choice"),
     ("hooks", "it would start programs of its own choice"),
     ("mcp", "it would start programs of its own choice"),
+    ("formatter", "it would start programs of its own choice"),
     ("lsp", "it would start programs of its own choice"),
     ("environment", "it would change what programs do"),
 ];

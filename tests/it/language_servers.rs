@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::host_tools::{LISTENING, asked};
 use crate::serve::Serving;
-use crate::stage::{Stage, until};
+use crate::stage::{Stage, results, until};
 
 /// A server in the language of shells, for files `*.acc`. It finds an error in each line that holds BAD. `MODE` says how:
 /// `pull` when it is asked; `late` the same, 2 s after the first change; `silent` never; `stale` it publishes, first the error
@@ -87,14 +87,6 @@ fn ask(operation: &str) -> mock_llm::Step {
     let arguments =
         json!({"operation": operation, "filePath": "a.acc", "line": 1, "character": 1, "query": "th"});
     call("lsp", arguments)
-}
-
-/// What the model read of each call.
-fn results(stage: &Stage) -> Vec<String> {
-    let requests = stage.requests();
-    let messages = requests.last().unwrap()["messages"].as_array().unwrap();
-    let results = messages.iter().filter(|message| message["role"] == "tool");
-    results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Runs these steps in a workspace with one file. The first call waits until the server runs.

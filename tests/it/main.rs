@@ -25,6 +25,7 @@ mod escape;
 mod examples;
 mod facts;
 mod folders;
+mod formatters;
 mod full_disk;
 mod going_on;
 mod host_tools;

@@ -404,6 +404,14 @@ impl Ended {
     }
 }
 
+/// What the model read of each call, by its last request.
+pub(crate) fn results(stage: &Stage) -> Vec<String> {
+    let requests = stage.requests();
+    let messages = requests.last().unwrap()["messages"].as_array().unwrap();
+    let results = messages.iter().filter(|message| message["role"] == "tool");
+    results.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
 /// Asks until it is so.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {

@@ -24,6 +24,7 @@ use crate::bounds::Within;
 use crate::context::EngineContext;
 use crate::directory::Directory;
 use crate::events::hub::Hub;
+use crate::formatter::Formatter;
 use crate::grants::{self, START, want_start};
 use crate::host_tools::HostTools;
 use crate::limits::EngineLimits;
@@ -51,6 +52,8 @@ pub struct EngineOptions {
     pub mcp: Option<McpServers>,
     /// Language servers: one more source.
     pub lsp: Option<LspServers>,
+    /// Programs that format what file tools have edited. For each file the first that is for it runs.
+    pub formatters: Vec<Formatter>,
     /// Tools that platforms register: one more source. `None` if none can be registered.
     pub host_tools: Option<HostTools>,
     /// Folder in which long outputs are kept, one folder per session.
@@ -86,6 +89,7 @@ impl EngineOptions {
             sources: Vec::new(),
             mcp: None,
             lsp: None,
+            formatters: Vec::new(),
             host_tools: None,
             homes: outputs.with_file_name("homes"),
             outputs,
@@ -179,6 +183,11 @@ impl Engine {
     /// The language servers, where some may be used.
     pub fn lsp(&self) -> Option<&LspServers> {
         self.shared.lsp.as_ref()
+    }
+
+    /// The programs that format what file tools have edited.
+    pub fn formatters(&self) -> &[Formatter] {
+        &self.shared.formatters
     }
 
     /// The tools that platforms registered, where some can be.

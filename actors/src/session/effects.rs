@@ -26,6 +26,7 @@ use crate::call::host::SessionHost;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
 use crate::conversation::{Conversation, Offered, Settled};
 use crate::directory::ProfileRequest;
+use crate::formatter::Formatting;
 use crate::journal::Journal;
 use crate::mailbox::{REMOVED, SessionMessage};
 use crate::revert::OwnChanges;
@@ -309,7 +310,13 @@ impl SessionState {
             index: place.tree.clone(),
             state: Mutex::default(),
         };
-        let mut observers: Vec<Box<dyn CallObserver>> = vec![Box::new(journal), Box::new(tracker)];
+        let mut observers: Vec<Box<dyn CallObserver>> = Vec::new();
+        if !self.shared.formatters.is_empty() {
+            // The first one, so that the others see the file as it was formatted.
+            observers.push(Box::new(Formatting::new(Arc::clone(&self.shared.formatters))));
+        }
+        observers.push(Box::new(journal));
+        observers.push(Box::new(tracker));
         if let Some(servers) = &self.shared.lsp {
             observers.push(Box::new(servers.observer(self.scope.clone())));
         }

@@ -53,7 +53,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/command", get(facts::commands))
         .route("/lsp", get(lsp::status))
         .route("/find/symbol", get(lsp::symbols))
-        .route("/formatter", get(facts::none))
+        .route("/formatter", get(facts::formatters))
         .route("/mcp", get(mcp::status))
         .route("/mcp/{name}/connect", post(mcp::connect))
         .route("/mcp/{name}/disconnect", post(mcp::disconnect))

@@ -92,7 +92,7 @@ fn what_is_no_rule_is_told_with_its_line() {
         operator/config.toml:2: not valid TOML: duplicate key
         operator/config.toml:3: not valid TOML: duplicate key
         operator/config.toml:1: `permissions` is text, expected a table
-        operator/config.toml:1: unknown key `permission`; known here are agent, asking, billing, budgets, capture, context, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls; did you mean "permissions"?
+        operator/config.toml:1: unknown key `permission`; known here are agent, asking, billing, budgets, capture, context, formatter, lsp, mcp, metrics, model, moderate, permissions, prompt, providers, resume, retry, rules, sandbox, server, sessions, sinks, small_model, snapshots, store, store_on_damage, tasks, timeouts, tools, walls; did you mean "permissions"?
         "#);
 }
 

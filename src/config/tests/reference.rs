@@ -62,7 +62,8 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::McpOauthScopes => "[\"read\"]",
             KeyName::McpOauthGrant => "\"authorization_code\"",
             KeyName::LspCommand => "[\"p\"]",
-            KeyName::LspExtensions => "[\".x\"]",
+            KeyName::LspExtensions | KeyName::FormatterExtensions => "[\".x\"]",
+            KeyName::FormatterCommand => "[\"p\", \"$FILE\"]",
             KeyName::LspRootMarkers => "[\"x.toml\"]",
             KeyName::LspEnv => "\"m\"",
             KeyName::LspInitialization => "\"{}\"",
@@ -104,6 +105,11 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::LspCommand => "lsp.n.extensions = [\".x\"]",
             KeyName::LspExtensions => "lsp.n.command = [\"p\"]",
             _ if key.path.starts_with("lsp.NAME") => "lsp.n.command = [\"p\"]\nlsp.n.extensions = [\".x\"]",
+            KeyName::FormatterCommand => "formatter.n.extensions = [\".x\"]",
+            KeyName::FormatterExtensions => "formatter.n.command = [\"p\", \"$FILE\"]",
+            KeyName::FormatterEnabled => {
+                "formatter.n.command = [\"p\", \"$FILE\"]\nformatter.n.extensions = [\".x\"]"
+            }
             KeyName::CaptureDescription => "capture.n.schema = \"schema.json\"",
             KeyName::CaptureSchema => "capture.n.description = \"Keeps it.\"",
             _ => "",

@@ -172,7 +172,14 @@ pub(crate) async fn console(_: Asked) -> Json<Value> {
     Json(json!({"consoleManagedProviders": [], "switchableOrgCount": 0}))
 }
 
-/// Lists of what the engine has none of: formatters.
+/// `GET /formatter`: those that are used.
+pub(crate) async fn formatters(asked: Asked) -> Json<Vec<Value>> {
+    let formatters = asked.app.engine().formatters().iter();
+    let shown = |it: &playhouse_actors::Formatter| json!({"name": it.name, "extensions": it.extensions, "enabled": true});
+    Json(formatters.map(shown).collect())
+}
+
+/// Lists of what the engine has none of: workspaces elsewhere.
 pub(crate) async fn none(_: Asked) -> Json<[Value; 0]> {
     Json([])
 }
