@@ -39,7 +39,8 @@ seen.messages = messages.map(brief);
 const [first] = messages;
 seen.first = brief(await data(client.session.message({ path: { id, messageID: first.info.id } })));
 seen.todos = (await data(client.session.todo({ path }))).map(({ content, status }) => `${content}: ${status}`);
-seen.diff = (await data(client.session.diff({ path }))).map(({ file, additions, deletions }) => ({
+const diff = { path, query: { messageID: first.info.id } };
+seen.diff = (await data(client.session.diff(diff))).map(({ file, additions, deletions }) => ({
   file,
   additions,
   deletions,
