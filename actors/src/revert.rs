@@ -81,6 +81,7 @@ impl Reverter {
         let pool = self.shared.pool.clone();
         let (reverter, history) = pool
             .run(move || {
+                self.workspace.check().map_err(|error| CommandError::Invalid(error.to_string()))?;
                 let mut history = History::default();
                 history.read(&*self.shared.store.log, self.session, &self.wanted, 0)?;
                 Ok::<_, CommandError>((self, history))
@@ -314,10 +315,10 @@ impl Tree for Files<'_> {
     }
 
     fn planned(&mut self, write: PathWrite) {
-        if self.reverter.dry_run {
-            return self.changes.push(change(&write, image_of));
-        }
-        let changed = change(&write, |state| self.images.image(state, &[]));
+        let changed = match self.reverter.dry_run {
+            true => change(&write, image_of),
+            false => change(&write, |state| self.images.image(state, &[])),
+        };
         let images = [&changed.before, &changed.after];
         if images.into_iter().flatten().any(|image| image.content.blob().is_none()) {
             let why = "its content cannot be kept, so that this could not be undone: nothing was written";

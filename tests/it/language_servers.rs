@@ -206,6 +206,10 @@ fn clients_see_the_servers_what_they_say_and_their_symbols() {
         (&server["name"], &server["status"], &server["root"]),
         (&json!("acc"), &json!("connected"), &json!(at))
     );
+    let (_, metrics) = serving.ask("GET", "/metrics", &[], "");
+    for sample in ["playhouse_lsp_wait_seconds_count{server=\"acc\"} 1", "playhouse_lsp_servers"] {
+        assert!(metrics.contains(sample), "{sample}: {metrics}");
+    }
     let said = get(&format!("{place}/lsp"));
     assert_eq!(said["files"][0]["path"], "a.acc");
     assert_eq!(said["files"][0]["problems"][0]["line"], 2, "{said}");

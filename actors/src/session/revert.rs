@@ -38,9 +38,13 @@ impl SessionState {
     pub(super) fn revert(
         &mut self,
         myself: &ActorRef<SessionMessage>,
-        request: RevertRequest,
+        mut request: RevertRequest,
         port: ReplyPort,
     ) {
+        if let Ok(place) = self.place() {
+            let root = place.workspace.root().to_string_lossy();
+            request.paths.iter_mut().for_each(|path| *path = as_reported(&root, path));
+        }
         let range = self.nothing_runs().and_then(|()| range(self.machine.session(), &request));
         self.begin_revert(myself, range, request.dry_run, port);
     }
@@ -180,6 +184,13 @@ impl SessionState {
 /// The beginning of a command, for a message.
 fn first_line(command: &str) -> String {
     command.lines().next().unwrap_or_default().chars().take(80).collect()
+}
+
+/// A path as reports of reverts name it, of one that a person wrote: from the workspace on.
+fn as_reported(root: &str, path: &str) -> String {
+    let within = path.strip_prefix(root).and_then(|path| path.strip_prefix('/'));
+    let path = within.unwrap_or(path);
+    path.strip_prefix("./").unwrap_or(path).to_owned()
 }
 
 /// What a request to revert takes back.

@@ -138,7 +138,7 @@ pub struct RevertPlan {
 }
 
 const AMBIGUOUS: &str = "nobody can tell who changed it: another command or tool, or one in the background, ran at the same time, or the \
-                         engine was killed meanwhile. Name it in `paths` to take it back";
+                         engine was killed meanwhile. Name it (`paths`, `--path`) to take it back";
 const NOT_KEPT: &str = "its content before the change is not kept";
 
 /// Why a change cannot be taken back.

@@ -250,7 +250,10 @@ pub fn patch(path: &str, before: Option<&[u8]>, after: Option<&[u8]>) -> Option<
     if !before.iter().chain(&after).all(is_text) {
         return None;
     }
-    let diff = diff::unified(path, before, after.unwrap_or_default());
+    let mut diff = diff::unified(path, before, after.unwrap_or_default());
+    if after.is_none() {
+        diff.text = diff.text.replacen(&format!("\n+++ b/{path}\n"), "\n+++ /dev/null\n", 1);
+    }
     Some((diff.text, diff.additions as u64, diff.deletions as u64))
 }
 

@@ -85,6 +85,7 @@ impl Scene {
             ("GET", "/file/content") => query = "?path=b.txt",
             ("GET", "/find") => query = "?pattern=hi",
             ("GET", "/find/file") => query = "?query=b",
+            ("GET", "/find/symbol") => query = "?query=thing",
             ("GET", "/vcs/diff") => query = "?mode=git",
             ("POST", "/session") => body = json!({"title": "One more"}),
             ("PATCH", "/session/{sessionID}") => body = json!({"title": "Another"}),

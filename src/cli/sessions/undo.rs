@@ -1,5 +1,6 @@
 //! `playhouse sessions undo`, `redo`, `diff`.
 
+use playhouse_protocol::changes::ChangeKind;
 use playhouse_protocol::{LeftFile, RevertReport, SessionId};
 
 use super::{json, one_line, print};
@@ -14,8 +15,13 @@ pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<(), F
         return Ok(print(&format!("{}\n", json(report)?))?);
     }
     let mut text = String::new();
-    let verb = if report.dry_run { "would write" } else { "wrote" };
     for file in &report.files {
+        let verb = match (file.kind, report.dry_run) {
+            (ChangeKind::Deleted, true) => "would remove",
+            (ChangeKind::Deleted, false) => "removed",
+            (_, true) => "would write",
+            (_, false) => "wrote",
+        };
         let path = one_line(&file.path);
         text.push_str(&format!("{verb} {path} (+{} -{})\n", file.additions, file.deletions));
     }
