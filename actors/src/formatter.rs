@@ -29,7 +29,7 @@ const MOST_SHOWN: usize = 4_000;
 pub struct Formatter {
     /// Its name in the configuration.
     pub name: String,
-    /// The program and its arguments; [`FILE`] within a word stands for the file's absolute path.
+    /// The program and its arguments; `$FILE` within a word stands for the file's absolute path.
     pub command: Vec<String>,
     /// How names of its files end, each from the dot on.
     pub extensions: Vec<String>,
