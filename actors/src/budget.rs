@@ -225,7 +225,7 @@ impl Tenant {
         self.tell(decided);
     }
 
-    /// Whether it is followed what this account uses, corrections included.
+    /// Whether the use of this account is tracked, corrections included.
     fn knows(&self, account: Account) -> bool {
         self.book.knows(account) && !self.stale.contains(&account)
     }

@@ -70,7 +70,7 @@ pub(crate) struct EngineContext {
     pub(crate) bounds: Bounds,
     /// The directory that `~` stands for in rules of sessions.
     pub(crate) user_home: Option<String>,
-    /// What stands in the workspaces in which commands run.
+    /// The file indexes of the workspaces in which commands run.
     pub(crate) trees: Arc<Trees>,
     /// Calls that people allowed for always.
     pub(crate) grants: Grants,

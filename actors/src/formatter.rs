@@ -15,11 +15,11 @@ use playhouse_tools::{CallContext, CallObserver, ToolError, ToolOutput};
 
 /// Stands for the file in the words of a command.
 const FILE: &str = "$FILE";
-/// How long one may take for a file.
+/// The longest time for one file.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How long all of a call may take together.
+/// The longest time for all files of a call.
 const LONGEST_OF_A_CALL: Duration = Duration::from_secs(30);
-/// Bytes of its output that are told when it fails.
+/// Bytes of a failed formatter's output that the model reads.
 const MOST_SAID: usize = 1_000;
 /// Bytes of what it changed that a model is shown.
 const MOST_SHOWN: usize = 4_000;
@@ -31,12 +31,12 @@ pub struct Formatter {
     pub name: String,
     /// The program and its arguments; `$FILE` within a word stands for the file's absolute path.
     pub command: Vec<String>,
-    /// How names of its files end, each from the dot on.
+    /// File name extensions, each with its dot.
     pub extensions: Vec<String>,
 }
 
 impl Formatter {
-    /// Whether a word of its command stands for the file.
+    /// Whether the command names the file.
     pub fn names_the_file(&self) -> bool {
         self.command.iter().skip(1).any(|word| word.contains(FILE))
     }

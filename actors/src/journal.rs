@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_policy::Access;
 use playhouse_protocol::changes::{
     ChangeKind, ChangeSet, ChangeSource, ChangedFile, Coverage, FileBefore, FileContent, FileImage,
 };
@@ -38,11 +37,7 @@ impl CallObserver for Journal {
             if !call.names_all_it_writes() {
                 return Ok(Intent::default());
             }
-            let written = call.accesses.iter().filter_map(|access| match access {
-                Access::Path { kind, path, .. } if kind.may_write() => Some(path.clone()),
-                _ => None,
-            });
-            let mut paths: Vec<String> = written.collect();
+            let mut paths: Vec<String> = call.written().map(str::to_owned).collect();
             paths.sort_unstable();
             paths.dedup();
             let images = Images { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };

@@ -59,7 +59,7 @@ impl LabelSeries {
         Self { names: names.collect(), known: Mutex::default() }
     }
 
-    /// What a session with these labels adds to series. A label that it has not is empty.
+    /// The values of these labels in metrics. A label that the session lacks is empty.
     fn of(&self, labels: &Labels) -> Vec<Label> {
         if self.names.is_empty() {
             return Vec::new();

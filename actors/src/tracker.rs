@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_policy::Access;
 use playhouse_tools::changed::{WriteLog, path_text};
 use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError, ToolOutput};
 use playhouse_workspace::Pool;
@@ -157,10 +156,7 @@ impl CallObserver for Tracker {
 
     fn before<'a>(&'a self, call: ObservedCall<'a>, context: &'a CallContext) -> BoxFuture<'a, ()> {
         if call.names_all_it_writes() {
-            let paths = call.accesses.iter().filter_map(|access| match access {
-                Access::Path { kind, path, .. } if kind.may_write() => Some(Path::new(path)),
-                _ => None,
-            });
+            let paths = call.written().map(Path::new);
             let around: Vec<_> = paths.map(|path| (path.to_owned(), self.trees.around(path))).collect();
             if around.iter().all(|(_, indexes)| indexes.is_empty()) {
                 return futures::future::ready(()).boxed();

@@ -56,14 +56,7 @@ impl FormatterDraft {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Settings;
-
-    fn loaded(text: &str) -> Result<Settings, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        fs_err::write(&file, text).unwrap();
-        Settings::load(Some(&file), &|_| None).map_err(|error| error.to_string())
-    }
+    use super::super::tests::loaded;
 
     #[test]
     fn formatters_are_read_in_the_order_of_their_names_without_those_that_are_not_enabled() {

@@ -196,16 +196,7 @@ impl LspDraft {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Settings;
-
-    fn loaded(text: &str) -> Result<Settings, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        fs_err::write(&file, text).unwrap();
-        Settings::load(Some(&file), &|_| None).map_err(|error| {
-            error.to_string().rsplit_once("config.toml").map_or_else(String::new, |(_, rest)| rest.to_owned())
-        })
-    }
+    use super::super::tests::loaded;
 
     #[test]
     fn servers_are_read_and_come_before_those_that_are_known() {

@@ -241,16 +241,7 @@ impl McpDraft {
 mod tests {
     use playhouse_mcp::Transport;
 
-    use super::super::settings::Settings;
-
-    fn loaded(text: &str) -> Result<Settings, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("config.toml");
-        fs_err::write(&file, text).unwrap();
-        Settings::load(Some(&file), &|_| None).map_err(|error| {
-            error.to_string().rsplit_once("config.toml").map_or_else(String::new, |(_, rest)| rest.to_owned())
-        })
-    }
+    use super::super::tests::loaded;
 
     #[test]
     fn a_server_is_read_with_its_environment() {

@@ -61,7 +61,7 @@ pub struct Settings {
     pub preferences: BTreeMap<ModelRef, ModelPreferences>,
     /// How much the engine takes on, and how long it waits.
     pub engine: EngineLimits,
-    /// How much is looked at and kept, so that changes of commands can be undone.
+    /// Limits of what is scanned and copied so that changes of commands can be undone.
     pub snapshots: TreeLimits,
     /// How long a connection to a provider may take to be made.
     pub connect: Duration,

@@ -20,6 +20,14 @@ mod permissions;
 mod prices;
 mod reference;
 
+/// The settings of a file, or why there are none, with the file's path.
+pub(super) fn loaded(text: &str) -> Result<Settings, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.toml");
+    fs_err::write(&file, text).unwrap();
+    Settings::load(Some(&file), &|_| None).map_err(|error| error.to_string())
+}
+
 /// An operator's folder and a workspace.
 struct Place {
     root: TempDir,

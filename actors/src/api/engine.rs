@@ -64,7 +64,7 @@ pub struct EngineOptions {
     pub hidden: Vec<PathBuf>,
     /// What `~` and `$HOME` in the rules of sessions stand for.
     pub user_home: Option<String>,
-    /// How much is looked at and kept, so that changes of commands can be undone.
+    /// Limits of what is scanned and copied so that changes of commands can be undone.
     pub snapshots: TreeLimits,
     /// Limits and waiting times of the engine.
     pub limits: EngineLimits,

@@ -22,6 +22,14 @@ impl ObservedCall<'_> {
         self.tool.permission() == "edit"
     }
 
+    /// The paths that it would write.
+    pub fn written(&self) -> impl Iterator<Item = &str> {
+        self.accesses.iter().filter_map(|access| match access {
+            Access::Path { kind, path, .. } if kind.may_write() => Some(path.as_str()),
+            _ => None,
+        })
+    }
+
     /// Whether it may change files that neither it nor its tool names.
     pub fn changes_unnamed_files(&self) -> bool {
         self.tool.changes_unnamed_files()

@@ -12,10 +12,10 @@ use playhouse_protocol::{CommandError, Day, LedgerRow, ModelRef, SessionId, Time
 use crate::api::engine::Engine;
 use crate::base::now;
 
-/// How many rows are read, and at most corrected, at once.
+/// The number of rows in a page: so many are corrected in one write at most.
 const PAGE: usize = 1_000;
 
-/// How many groups are read at once.
+/// The number of groups in a page.
 const GROUPS: usize = 1_000;
 
 impl Engine {
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// How many attempts there were of each model from one day to before another, archived ones included.
+    /// The number of attempts of each model from the day `from` to before `to`, archived ones included.
     async fn attempts_by_model(
         &self,
         from: Option<Day>,

@@ -9,7 +9,6 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use metrics::histogram;
 use playhouse_lsp::{Known, Problem, RequestError, Touch};
-use playhouse_policy::{Access, AccessKind};
 use playhouse_protocol::metric::Metric;
 use playhouse_tools::changed::{FileWrite, path_text};
 use playhouse_tools::{CallContext, CallObserver, ObservedCall, Showing, ToolError, ToolOutput, ToolScope};
@@ -113,12 +112,7 @@ impl CallObserver for LspObserver {
             }
             let begun = Instant::now();
             lock(&self.before).is_edit = true;
-            let written = call.accesses.iter().filter_map(|access| match access {
-                Access::Path { kind: AccessKind::Write | AccessKind::MayWrite, path, .. } => {
-                    Some(PathBuf::from(path))
-                }
-                _ => None,
-            });
+            let written = call.written().map(PathBuf::from);
             for job in self.servers.jobs(&self.scope, written).await {
                 let until = begun + BEFORE;
                 // What is not known in time is asked for after the edit.
