@@ -108,6 +108,7 @@ impl SessionState {
             SessionMessage::Wrote(call, set) => {
                 self.writes_awaited = self.writes_awaited.saturating_sub(1);
                 match set {
+                    Some(set) if set.is_nothing() => Input::AllTold(call),
                     Some(set) => Input::Changed(call, *set),
                     None => return Ok(()),
                 }

@@ -344,3 +344,30 @@ async fn a_model_takes_its_own_changes_back_one_by_one() {
     let report = house.undo().await;
     assert!(report.conflicts.is_empty() && files(&report).is_empty(), "{report:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_cut_off_or_left_running_and_changed_nothing_is_covered() {
+    let wait = "touch begun; rm begun; while [ ! -e stop ]; do sleep 0.02; done; rm stop";
+    let model = Model::new()
+        .step(call("bash", json!({"command": "sleep 0.5", "background": true})))
+        .step(text("it runs"))
+        .next_turn()
+        .step(call("bash", json!({"command": wait})))
+        .step(text("done"));
+    let house = House::with(&[], model).await;
+    let mut events = house.session.events(None).await.unwrap();
+    house.session.run(Prompt::text("go")).await.unwrap();
+    // The second record of the call says that this was all.
+    let all_told =
+        |record: &Record| matches!(record, Record::WorkspaceChanged(changed) if changed.set.is_nothing());
+    until(&mut events, all_told).await;
+    house.session.prompt(Prompt::text("wait")).await.unwrap();
+    until(&mut events, |record| matches!(record, Record::CallIntended(_))).await;
+    house.session.abort().await.unwrap();
+    until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
+    until(&mut events, all_told).await;
+    for _ in 0..2 {
+        let report = house.undo().await;
+        assert!(report.not_covered.is_empty() && files(&report).is_empty(), "{report:#?}");
+    }
+}

@@ -320,6 +320,8 @@ pub enum Input {
     Call(PartId, CallReport),
     /// A call changed files after it was given its result: it was killed, or goes on in the background.
     Changed(PartId, ChangeSet),
+    /// A call that was given its result before can change nothing any more, and what it changed was told.
+    AllTold(PartId),
     /// Changes of files were taken back, or done again, while nothing ran.
     Reverted(Ticket, SessionReverted, Box<RevertReport>),
     /// A deadline passed.

@@ -260,6 +260,7 @@ impl Machine {
             Input::Prepared(call, prepared) => self.on_prepared(call, prepared, stamp),
             Input::Call(call, report) => self.on_call(call, report, stamp),
             Input::Changed(call, set) => self.on_changed(call, set, stamp),
+            Input::AllTold(call) => self.on_all_told(call, stamp),
             Input::Reverted(ticket, reverted, report) => {
                 if self.refuse_deleted(ticket) {
                     return Ok(());
@@ -435,6 +436,7 @@ fn wants_work(input: &Input) -> bool {
         | Input::Prepared(..)
         | Input::Call(..)
         | Input::Changed(..)
+        | Input::AllTold(_)
         | Input::Reverted(..)
         | Input::Stop
         | Input::Deadline(_) => false,

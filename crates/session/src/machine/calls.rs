@@ -258,6 +258,15 @@ impl Machine {
         self.append(Record::WorkspaceChanged(WorkspaceChanged { call, set }), stamp.now)
     }
 
+    /// Writes down that nothing is missing of what a call changed: a log that does not say so was cut off.
+    pub(super) fn on_all_told(&mut self, call: PartId, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+        if self.session.is_deleted() {
+            return Ok(());
+        }
+        let set = ChangeSet::default();
+        self.append(Record::WorkspaceChanged(WorkspaceChanged { call, set }), stamp.now)
+    }
+
     /// Settles all calls of an answer that must not be acted upon.
     pub(super) fn refuse_calls(&mut self, why: &str, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         for (call, _) in self.unsettled() {

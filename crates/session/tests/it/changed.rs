@@ -5,7 +5,7 @@ use playhouse_protocol::changes::{
 };
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::record::Effect;
-use playhouse_protocol::{Message, Part, Record};
+use playhouse_protocol::{Message, Part, Record, SessionReverted};
 use playhouse_session::{CallReport, Changes, Input, Machine, PreparedCall, Session};
 use serde_json::json;
 
@@ -67,6 +67,7 @@ fn what_comes_after_the_result_stands_alone_also_after_the_turn() {
     h.done("bash");
     assert_eq!(h.on(Input::Changed(call, made(&["x"], 1))), ["append workspace.changed(bash 1)"]);
     assert!(h.on(Input::Changed(call, ChangeSet::default())).is_empty(), "it says nothing");
+    assert_eq!(h.on(Input::AllTold(call)), ["append workspace.changed(bash 0)"]);
     h.answer("done", &[]);
     assert_eq!(h.on(Input::Changed(call, made(&["y"], 1))), ["append workspace.changed(bash 1)"]);
     let session = Session::replay(&h.log).unwrap();
@@ -125,4 +126,45 @@ fn what_was_recovered_stands_before_the_result_of_the_call_that_was_cut_off() {
         ChangeSet::unknown(ChangeSource::Shell, "crash").coverage,
         Coverage::Partial { reason: "crash".into() }
     );
+}
+
+#[test]
+fn a_revert_that_was_cut_off_keeps_what_it_was_to_write_and_a_redo_ends_with_its_record() {
+    let mut h = Harness::new();
+    h.prompt("one");
+    h.answer("", &["write"]);
+    h.prepared("write", Effect::Workspace);
+    h.done("write");
+    h.answer("done", &[]);
+    let point = h.machine.session().last_prompt().unwrap();
+    let record = |under_way, redone, paths: &[&str], failed: &[&str]| SessionReverted {
+        to: Some(point.message).filter(|_| redone == 0),
+        redone,
+        under_way,
+        set: made(paths, 1),
+        failed: failed.iter().map(|path| (*path).to_owned()).collect(),
+        ..SessionReverted::default()
+    };
+    let mut reverts = |record: SessionReverted| {
+        let ticket = h.ticket();
+        h.raw(Input::Reverted(ticket, record, Box::default()));
+        let session = Session::replay(&h.log).unwrap();
+        assert_eq!(session.reverts, h.machine.session().reverts);
+        session
+            .reverts
+            .iter()
+            .map(|revert| (revert.seq, revert.under_way, revert.failed.len()))
+            .collect::<Vec<_>>()
+    };
+    let begun = reverts(record(true, 0, &["a", "b"], &["a", "b"]));
+    assert_eq!((begun.len(), begun[0].1, begun[0].2), (1, true, 2));
+    // The engine was killed when all was written: the same request finds nothing to write.
+    assert_eq!(reverts(record(false, 0, &[], &[])), [(begun[0].0, false, 0)]);
+    // A redo that is under way takes nothing back from the list yet.
+    assert_eq!(reverts(record(true, 1, &["a", "b"], &["a", "b"])).len(), 1);
+    assert!(reverts(record(false, 1, &["a", "b"], &[])).is_empty());
+    // The usual way: its own record comes in the place of its beginning.
+    let begun = reverts(record(true, 0, &["a", "b"], &["a", "b"]));
+    let ended = reverts(record(false, 0, &["a"], &["b"]));
+    assert_eq!((ended.len(), ended[0].1, ended[0].2, ended[0].0 > begun[0].0), (1, false, 1, true));
 }
