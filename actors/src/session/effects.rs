@@ -94,7 +94,7 @@ impl SessionState {
                 self.asking.remove(&call);
                 self.offering.remove(&call);
                 if let Some(live) = self.calls.remove(&call) {
-                    self.await_writes(myself, call, &live);
+                    self.await_writes(myself, call, &live, false);
                     live.cancel.cancel();
                     if let Carrier::Actor(actor) = live.carrier {
                         actor.kill();

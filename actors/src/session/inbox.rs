@@ -98,7 +98,8 @@ impl SessionState {
                     live.writes.arrived();
                     let is_cut_off = matches!(report.outcome, CallOutcome::Cancelled | CallOutcome::Crashed);
                     if is_cut_off || live.writes.goes_on() {
-                        self.await_writes(myself, call, &live);
+                        let is_told = report.changed.is_some() && !live.writes.goes_on();
+                        self.await_writes(myself, call, &live, is_told);
                     }
                     self.calls.insert(call, live);
                 }
@@ -200,7 +201,7 @@ impl SessionState {
         let crashed = self.calls.iter().find(|(_, live)| is_it(live)).map(|(call, _)| *call);
         let Some(call) = crashed else { return Ok(()) };
         if let Some(live) = self.calls.remove(&call) {
-            self.await_writes(myself, call, &live);
+            self.await_writes(myself, call, &live, false);
         }
         self.asking.remove(&call);
         self.offering.remove(&call);
