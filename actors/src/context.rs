@@ -23,6 +23,7 @@ use crate::grants::Grants;
 use crate::host_tools::HostTools;
 use crate::limits::EngineLimits;
 use crate::limits::Resume;
+use crate::listening::Listeners;
 use crate::measure::Measures;
 use crate::metering::MeteringMessage;
 use crate::parked::ParkedSessions;
@@ -72,6 +73,8 @@ pub(crate) struct EngineContext {
     pub(crate) user_home: Option<String>,
     /// The file indexes of the workspaces in which commands run.
     pub(crate) trees: Arc<Trees>,
+    /// Sessions that hear of changes of their workspaces.
+    pub(crate) listeners: Arc<Listeners>,
     /// Calls that people allowed for always.
     pub(crate) grants: Grants,
     /// Removes old outputs.

@@ -3,11 +3,13 @@
 //! Before a call of a file tool is intended, the journal stores the files that it names, so that they are durable with the
 //! intent. When the call is over, however it ended, its write log becomes a change set. See `docs/design/changes.md`.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use playhouse_protocol::Timestamp;
 use playhouse_protocol::changes::{
     ChangeKind, ChangeSet, ChangeSource, ChangedFile, Coverage, FileBefore, FileContent, FileImage,
 };
@@ -119,11 +121,23 @@ impl Images {
         ChangeSet { changes: files.into_iter().map(change).collect(), source, coverage }
     }
 
+    /// What a command changed that was cut off: of files that changed since it began, but for those of which it is `known`
+    /// otherwise, nobody knows what they were. Blocks.
+    pub(crate) fn recovered_since(
+        &self,
+        root: &Path,
+        began: Option<Timestamp>,
+        known: &HashSet<&str>,
+    ) -> ChangeSet {
+        let since = began.map(|began| self.shared.trees.changed_since(root, began));
+        let mut files = since.and_then(Result::ok).unwrap_or_default();
+        files.retain(|file| !known.contains(&*path_text(root, &file.path)));
+        let gaps = vec![CRASH.to_owned()];
+        self.change_set(root, Drained { files, source: ChangeSource::Shell, gaps, ..Drained::default() })
+    }
+
     /// What a call changed that was cut off, as the files tell that it was about to change: they were `before`. Blocks.
     pub(crate) fn recovered(&self, workspace: &Workspace, before: &[FileBefore]) -> ChangeSet {
-        if before.is_empty() {
-            return ChangeSet::unknown(ChangeSource::Shell, CRASH);
-        }
         let mut set = ChangeSet::default();
         for FileBefore { path, image } in before {
             let state = path_of(workspace.root(), path).and_then(|whole| {

@@ -150,11 +150,12 @@ impl Planned {
             (Some(_), Some(_)) => one.path.cmp(&other.path),
             (one, other) => one.is_some().cmp(&other.is_some()),
         });
+        let session: Arc<str> = reverter.session.as_str().into();
         let mut failed = Vec::new();
         for mut changed in changes {
             let written = reverter.place(&changed.path).and_then(|place| {
                 // It is no change of a command that runs in the workspace meanwhile.
-                let held: Vec<HeldFiles> = reverter.shared.trees.hold(&place.path);
+                let held: Vec<HeldFiles> = reverter.shared.trees.hold(&session, &place.path);
                 let written = write::write(&reverter.workspace, &place, &changed, &images)?;
                 if !held.is_empty() {
                     let [before, after] =

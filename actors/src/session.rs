@@ -80,6 +80,8 @@ pub(crate) struct SessionState {
     tenant: Arc<str>,
     /// For whom tools are asked for.
     scope: ToolScope,
+    /// Whether it hears of changes of its workspace.
+    listens: bool,
     /// The revision of the tools from outside of which the model was told last.
     told_tools: u64,
     /// By which the answer of the turn is given, or of one before.
@@ -196,6 +198,7 @@ impl Actor for SessionActor {
             supervisor,
             id,
             scope: ToolScope { tenant: Arc::clone(&tenant), workspace, session: id },
+            listens: false,
             told_tools: 0,
             submit: Mutex::default(),
             tenant,

@@ -19,6 +19,7 @@ use crate::events::hub::Hub;
 use crate::events::telling::Pace;
 use crate::figures::NamedFigures;
 use crate::grants::Grants;
+use crate::listening::Listeners;
 use crate::measure::Measures;
 use crate::metering::Metering;
 use crate::parked::ParkedSessions;
@@ -69,7 +70,9 @@ impl Engine {
         let (metering, _) = Actor::spawn(None, Metering, census).await.map_err(not_started)?;
         let own = hidden.iter().chain([&outputs, &homes]).cloned().collect();
         let trees = Trees::new(snapshots, homes.clone(), user_home.clone().map(PathBuf::from), own);
+        let listeners = Arc::new(Listeners::new(tool_pool.clone(), lsp.clone()));
         let shared = Arc::new(EngineContext {
+            listeners,
             generation: store.generation,
             hub: Arc::new(Hub::new(store.generation, limits.hub_bytes)),
             store,

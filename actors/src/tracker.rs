@@ -5,10 +5,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_tools::changed::{WriteLog, path_text};
+use playhouse_protocol::Timestamp;
+use playhouse_tools::changed::{FileWrite, WriteLog, path_text};
 use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError, ToolOutput};
 use playhouse_workspace::Pool;
 use playhouse_workspace::tree::{HeldFiles, SeenChanges, Tracking, TreeIndex, TreeLimits, Watcher};
@@ -44,20 +46,36 @@ impl Trees {
     /// # Errors
     /// Why it has none.
     pub(crate) fn of(&self, root: &Path) -> Result<Arc<TreeIndex>, String> {
+        self.may_have_one(root)?;
+        let mut known = self.lock();
+        if let Some(index) = known.get(root).and_then(Weak::upgrade) {
+            return Ok(index);
+        }
+        known.retain(|_, index| index.strong_count() > 0);
+        let index = Arc::new(self.new_index(root));
+        known.insert(root.to_owned(), Arc::downgrade(&index));
+        Ok(index)
+    }
+
+    fn may_have_one(&self, root: &Path) -> Result<(), String> {
         let is_home = self.user_home.as_deref().is_some_and(|home| home.starts_with(root));
         if is_home || root == Path::new("/") {
             let what =
                 if root == Path::new("/") { "the root of the file system" } else { "a home directory" };
             return Err(format!("the workspace is {what}, so changes of commands are not covered by undo"));
         }
-        let mut known = self.lock();
-        if let Some(index) = known.get(root).and_then(Weak::upgrade) {
-            return Ok(index);
-        }
-        known.retain(|_, index| index.strong_count() > 0);
-        let index = Arc::new(TreeIndex::new(root, &self.folder, self.limits.clone(), &self.hidden));
-        known.insert(root.to_owned(), Arc::downgrade(&index));
-        Ok(index)
+        Ok(())
+    }
+
+    /// Files of the workspace at `root` that changed since then, which nobody watched: what they were is not known. Blocks.
+    pub(crate) fn changed_since(&self, root: &Path, since: Timestamp) -> Result<Vec<FileWrite>, String> {
+        self.may_have_one(root)?;
+        let index = self.new_index(root);
+        index.changed_since(Duration::from_millis(since.as_millis()))
+    }
+
+    fn new_index(&self, root: &Path) -> TreeIndex {
+        TreeIndex::new(root, &self.folder, self.limits.clone(), &self.hidden)
     }
 
     /// The indexes in use of all workspaces that `path` lies in.
@@ -70,8 +88,8 @@ impl Trees {
     }
 
     /// Says to all of them that a tool is about to write the file. Blocks.
-    pub(crate) fn hold(&self, path: &Path) -> Vec<HeldFiles> {
-        self.around(path).iter().map(|index| index.hold([path])).collect()
+    pub(crate) fn hold(&self, session: &Arc<str>, path: &Path) -> Vec<HeldFiles> {
+        self.around(path).iter().map(|index| index.hold(session, [path])).collect()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Weak<TreeIndex>>> {
@@ -162,12 +180,14 @@ impl CallObserver for Tracker {
                 return futures::future::ready(()).boxed();
             }
             let pool = context.pool.clone();
+            let session = Arc::clone(&self.watcher.session);
             return async move {
                 let held = pool.run(move || {
-                    let held = around.iter().flat_map(|(path, indexes)| {
-                        indexes.iter().map(move |index| index.hold([path.as_path()]))
-                    });
-                    held.collect()
+                    let mut held = Vec::new();
+                    for (path, indexes) in &around {
+                        held.extend(indexes.iter().map(|index| index.hold(&session, [path.as_path()])));
+                    }
+                    held
                 });
                 self.put(Watching::Files(held.await));
             }

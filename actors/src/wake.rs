@@ -1,13 +1,14 @@
 //! Reading a session from its log, and finding the place where it works: its directory, its rules, its walls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use playhouse_protocol::id::PartId;
+use playhouse_protocol::message::{CallPart, CallState, Message, Part};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    ChangeSet, CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, WallsAllowed,
+    ChangeSet, CommandError, Damage, Entry, Sandbox, Seq, SessionId, SessionSummary, Timestamp, WallsAllowed,
 };
 use playhouse_sandbox::walls::WallsError;
 use playhouse_sandbox::{Walls, WallsSpec};
@@ -153,11 +154,40 @@ pub(crate) fn load(shared: &Arc<EngineContext>, id: SessionId) -> Result<Read, C
 }
 
 /// What the calls changed that ran when the engine stopped, and are not run again. Files of which the log has the state before
-/// are compared with what is there; of other calls nothing is known. Blocks.
+/// are compared with what is there; of other calls it is known which files changed since. Blocks.
 fn recover(shared: &Arc<EngineContext>, session: &Session, place: &Place) -> BTreeMap<PartId, ChangeSet> {
     let images = Images { shared: Arc::clone(shared), tenant: session.summary.tenant.as_str().into() };
     let cut_off = session.cut_off_calls();
-    cut_off.map(|call| (call.id, images.recovered(&place.workspace, &call.before))).collect()
+    let recovered = cut_off.map(|call| {
+        let set = if call.before.is_empty() {
+            let began = session.call(call.id).and_then(|call| match &call.state {
+                CallState::Running { started, .. } => Some(*started),
+                _ => None,
+            });
+            let known = began.map(|began| told_since(session, began)).unwrap_or_default();
+            images.recovered_since(place.workspace.root(), began, &known)
+        } else {
+            images.recovered(&place.workspace, &call.before)
+        };
+        (call.id, set)
+    });
+    recovered.collect()
+}
+
+/// Files that calls which go on when another one began say themselves: how change sets name them.
+fn told_since(session: &Session, began: Timestamp) -> HashSet<&str> {
+    let cut_off = session.cut_off_calls().flat_map(|call| &call.before).map(|file| &*file.path);
+    let answers = session.messages.iter().rev().filter_map(|message| match message {
+        Message::Assistant(answer) => Some(&answer.parts),
+        Message::User(_) => None,
+    });
+    let ended = answers.flatten().filter_map(|part| match part {
+        Part::Call(CallPart { state: CallState::Settled(result), changed, .. }) if result.ended >= began => {
+            changed.as_ref()
+        }
+        _ => None,
+    });
+    cut_off.chain(ended.flat_map(|changed| &changed.0).map(|file| &*file.path)).collect()
 }
 
 fn replay(shared: &EngineContext, id: SessionId) -> Result<Session, CommandError> {

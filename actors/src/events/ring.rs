@@ -405,7 +405,11 @@ impl Writer<'_> {
 
     /// Something that belongs to no part.
     pub(crate) fn notice(&mut self, notice: Provisional) {
-        self.ring.push_provisional(self.inner, notice, 256);
+        let bytes = match &notice {
+            Provisional::FileChanged(changed) => changed.files.iter().map(|file| file.path.len() + 64).sum(),
+            _ => 0,
+        };
+        self.ring.push_provisional(self.inner, notice, bytes + 256);
     }
 
     /// More output of a call.

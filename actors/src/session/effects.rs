@@ -28,6 +28,7 @@ use crate::conversation::{Conversation, Offered, Settled};
 use crate::directory::ProfileRequest;
 use crate::formatter::Formatting;
 use crate::journal::Journal;
+use crate::listening::StaleReads;
 use crate::mailbox::{REMOVED, SessionMessage};
 use crate::revert::OwnChanges;
 use crate::step::aside::{AsideActor, AsideMessage, AsideWork};
@@ -288,6 +289,7 @@ impl SessionState {
         call: PartId,
         phase: Phase,
     ) -> Result<(), ActorProcessingErr> {
+        self.listen();
         let place = match &self.place {
             Ok(place) => place,
             Err(error) => {
@@ -317,6 +319,10 @@ impl SessionState {
         }
         observers.push(Box::new(journal));
         observers.push(Box::new(tracker));
+        observers.push(Box::new(StaleReads {
+            root: place.workspace.root().to_owned(),
+            files: Arc::clone(&self.files),
+        }));
         if let Some(servers) = &self.shared.lsp {
             observers.push(Box::new(servers.observer(self.scope.clone())));
         }

@@ -1,19 +1,36 @@
 //! A session whose workspace was not there when it was read: it looks again when somebody wants work done there, so that one whose
 //! volume is mounted late works as soon as it is, in memory or not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::CommandError;
 use ractor::ActorRef;
 
 use super::SessionState;
+use crate::listening::ListeningSession;
 use crate::mailbox::{SessionMessage, UNSURE};
-use crate::wake;
+use crate::wake::{self, Place};
 
 /// How long one that is about to be read again waits for what is under way in it.
 const UNDER_WAY: Duration = Duration::from_millis(5);
 
 impl SessionState {
+    /// Hears of changes of its workspace from now on.
+    pub(super) fn listen(&mut self) {
+        let Ok(Place { tree: Ok(tree), .. }) = &self.place else { return };
+        if std::mem::replace(&mut self.listens, true) {
+            return;
+        }
+        let listener = ListeningSession {
+            session: self.id,
+            tenant: Arc::clone(&self.tenant),
+            ring: Arc::downgrade(&self.ring),
+            files: Arc::downgrade(&self.files),
+        };
+        self.shared.listeners.listen(tree, listener);
+    }
+
     /// Looks again for the place where it works, away from this actor, or waits for who looks already: what needs it waits.
     pub(super) fn look_again(&mut self, myself: &ActorRef<SessionMessage>, message: SessionMessage) {
         self.looking.push(message);

@@ -121,6 +121,7 @@ impl SessionState {
             }
         };
         self.reverting = true;
+        self.listen();
         let reverter = Reverter {
             shared: Arc::clone(&self.shared),
             tenant: Arc::clone(&self.tenant),

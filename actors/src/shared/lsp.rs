@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use playhouse_lsp::ServerEntry;
+use playhouse_lsp::{ServerEntry, Touch};
 use playhouse_protocol::SessionId;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::walls::{Sandbox, Strength};
@@ -161,6 +161,17 @@ impl LspServers {
     /// Observes one call of a session.
     pub(crate) fn observer(&self, scope: ToolScope) -> LspObserver {
         LspObserver::new(Arc::clone(&self.0), scope)
+    }
+}
+
+impl LspServers {
+    /// Tells the servers of a tenant that run in a workspace which files others changed there.
+    pub(crate) async fn hear(&self, tenant: &str, workspace: &Path, changes: &[(PathBuf, Touch)]) {
+        for (key, server) in self.0.ground.running() {
+            if *key.tenant == *tenant && *key.workspace == *workspace {
+                server.hear(changes).await;
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use mock_llm::{Model, Script, call, text};
 use playhouse_actors::Resume;
 use playhouse_policy::{Access, AccessKind, Zone};
-use playhouse_protocol::changes::{ChangeKind, ChangeSource, Coverage};
+use playhouse_protocol::changes::{ChangeKind, ChangeSource, Coverage, FileImage};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::message::{CallOutcome, CallState};
 use playhouse_protocol::record::{Effect, Recovery};
@@ -230,7 +230,7 @@ async fn before_images_of_file_tools_are_durable_with_the_intent() {
 }
 
 #[test]
-fn after_a_crash_files_are_compared_and_commands_are_not_known() {
+fn after_a_crash_files_are_compared_and_of_commands_it_is_listed_what_changed_since() {
     let ground = Ground::new();
     let scribe = Scribe::new();
     let script = |mode: &str| {
@@ -261,8 +261,13 @@ fn after_a_crash_files_are_compared_and_commands_are_not_known() {
             if is_edit {
                 says_made(&stage, &set);
             } else {
-                let partial = Coverage::Partial { reason: "crash".into() };
-                assert_eq!((set.changes, set.coverage), (Vec::new(), partial));
+                // What changed meanwhile is listed, and can be taken back by nobody.
+                assert_eq!(set.coverage, Coverage::Partial { reason: "crash".into() });
+                let [file] = &*set.changes else { panic!("{set:?}") };
+                let is_unknown = |image: &Option<FileImage>| {
+                    image.as_ref().is_some_and(|image| image.content.sha().is_empty())
+                };
+                assert!(file.path == "a" && is_unknown(&file.before) && is_unknown(&file.after), "{file:?}");
             }
         }
     });

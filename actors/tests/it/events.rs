@@ -72,6 +72,7 @@ impl Client {
             | Provisional::StepRetry { .. }
             | Provisional::AttemptWaiting { .. }
             | Provisional::DescendantRequest { .. }
+            | Provisional::FileChanged(_)
             | Provisional::SessionParked { .. } => {}
         }
     }

@@ -13,6 +13,7 @@ mod crashes;
 mod descendants;
 mod events;
 mod faults;
+mod file_changes;
 mod flushes;
 mod forks;
 mod grants;

@@ -11,8 +11,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::changes::ChangeKind;
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, MessageId, PartId, SessionId};
 use crate::record::{Record, Seq};
@@ -117,6 +119,49 @@ pub enum OpenPartKind {
     },
 }
 
+/// Who changed files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeAuthor {
+    /// Calls of a session.
+    Session,
+    /// Nobody whose calls are known: a person, or a program of theirs.
+    Outside,
+    /// Nobody can tell: commands of several sessions ran, or one that runs for so long that people work beside it.
+    Unclear,
+}
+
+/// Files of a session's workspace that changed: `data` of the event `file.changed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FilesChanged {
+    /// Counts batches since the engine began: all sessions of the workspace are told the same ones under the same number.
+    pub batch: u64,
+    /// Who changed them.
+    pub by: ChangeAuthor,
+    /// The session whose calls changed them, if it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The files.
+    pub files: Vec<ChangedPath>,
+    /// Number of further files that changed, and are not named.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u64,
+}
+
+/// A file that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedPath {
+    /// From the workspace on, as in change sets.
+    pub path: String,
+    /// How it changed.
+    pub kind: ChangeKind,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Pieces of something under way. Applying one twice is harmless: offsets say where each piece belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
@@ -204,6 +249,9 @@ pub enum Provisional {
         /// What its log says: a request for consent or with questions, or the end of one.
         record: Box<Record>,
     },
+    /// Files of the session's workspace changed. Changes within a moment are told together, and each author's on their own.
+    #[serde(rename = "file.changed")]
+    FileChanged(FilesChanged),
     /// The session is parked: nothing runs in it any more, and it takes nothing, until somebody resumes it.
     #[serde(rename = "session.parked")]
     SessionParked {

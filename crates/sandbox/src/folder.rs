@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -17,6 +17,12 @@ use crate::held;
 /// A directory. It stays the same one, whatever becomes of its path.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Folder {
     /// The one at `path`, which is absolute; no part of it may be a link.

@@ -27,6 +27,8 @@ struct Known {
 struct Seen {
     hash: ContentHash,
     at: u64,
+    /// Others changed it since, which the session was not told yet.
+    is_outdated: bool,
 }
 
 impl FileTracker {
@@ -40,7 +42,7 @@ impl FileTracker {
         let mut known = self.lock();
         known.clock += 1;
         let at = known.clock;
-        known.files.insert(path.into(), Seen { hash, at });
+        known.files.insert(path.into(), Seen { hash, at, is_outdated: false });
         if known.files.len() > MOST_FILES {
             known.forget_older_half();
         }
@@ -49,6 +51,25 @@ impl FileTracker {
     /// The content that the session has seen last of the file at `path`.
     pub fn known(&self, path: &Path) -> Option<ContentHash> {
         self.lock().files.get(path).map(|seen| seen.hash)
+    }
+
+    /// Others changed the file at `path`: it is `content` now, if that is known.
+    pub fn outdate(&self, path: &Path, content: Option<ContentHash>) {
+        if let Some(seen) = self.lock().files.get_mut(path) {
+            seen.is_outdated = content != Some(seen.hash);
+        }
+    }
+
+    /// The files that others changed since the session saw them, by path; each is given once.
+    pub fn take_outdated(&self) -> Vec<PathBuf> {
+        let mut known = self.lock();
+        let outdated = known.files.iter_mut().filter_map(|(path, seen)| {
+            let is_outdated = std::mem::take(&mut seen.is_outdated);
+            is_outdated.then(|| path.clone())
+        });
+        let mut paths: Vec<PathBuf> = outdated.collect();
+        paths.sort_unstable();
+        paths
     }
 
     /// The session knows nothing of the file at `path` any more.

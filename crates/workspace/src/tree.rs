@@ -6,8 +6,11 @@
 //!
 //! Files that git ignores are seen, and their content is not kept; ignored folders are not looked into.
 
+mod held;
+mod news;
 mod spool;
 mod walk;
+mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -23,8 +26,12 @@ use rustix::fs::Stat;
 use crate::repository::{Repository, Tracked};
 use crate::state::{FileState, FileWrite, LARGEST_KEPT};
 use crate::{ContentHash, hash};
+pub use held::HeldFiles;
+pub use news::{ChangedBy, Ears, FileChange, News};
 use spool::Spool;
-use walk::{Included, Stopped, Walk};
+use tokio::sync::Notify;
+use walk::{Included, Seen, Stopped, Walk};
+use watch::{Dirty, Watch};
 
 /// Bytes of a file whose content is kept before a command.
 const LARGEST: u64 = 2 * 1024 * 1024;
@@ -63,6 +70,8 @@ impl Default for TreeLimits {
 
 /// The files of a workspace, by path from it on.
 type Files = BTreeMap<Box<[u8]>, Entry>;
+/// The files that differ from the last look, and how they were.
+type Differing = BTreeMap<Box<[u8]>, Option<Entry>>;
 
 /// What the system says of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,10 +176,23 @@ struct Running {
     gaps: Vec<String>,
 }
 
+impl Running {
+    /// Whether it is a command that runs behind its call for so long that people work beside it.
+    fn goes_on(&self) -> bool {
+        self.in_background && self.since.elapsed() > BESIDE
+    }
+}
+
 #[derive(Debug)]
 struct State {
     /// `None` before the first look.
     files: Option<Files>,
+    /// Hears of changes; without it all files are looked at each time.
+    watch: Option<Watch>,
+    /// Where something changed since the last look.
+    dirty: Dirty,
+    /// What is to be told to those who hear of changes.
+    news: News,
     tracked: Option<Tracked>,
     spool: Spool,
     running: Vec<Running>,
@@ -195,6 +217,10 @@ pub struct TreeIndex {
     asked: AtomicBool,
     /// Whether anything was looked at.
     used: AtomicBool,
+    /// Whether somebody wants to hear of changes.
+    heard: AtomicBool,
+    /// Told when there is news.
+    told: Arc<Notify>,
     state: Mutex<State>,
 }
 
@@ -218,20 +244,15 @@ pub struct Tracking {
     id: u64,
 }
 
-/// Files that a tool is writing. Dropped without [`wrote`](Self::wrote), nobody can tell who changed them.
-#[derive(Debug)]
-pub struct HeldFiles {
-    index: Arc<TreeIndex>,
-    paths: Vec<Box<[u8]>>,
-    is_told: bool,
-}
-
 impl TreeIndex {
     /// An index of the workspace at `root`, which is absolute, links resolved, without what lies at the `hidden` paths. Contents
     /// are kept on the disk of `folder`.
     pub fn new(root: &Path, folder: &Path, limits: TreeLimits, hidden: &[PathBuf]) -> Self {
         let state = State {
             files: None,
+            watch: None,
+            dirty: Dirty::default(),
+            news: News::default(),
             tracked: None,
             spool: Spool::new(folder),
             running: Vec::new(),
@@ -244,12 +265,14 @@ impl TreeIndex {
         let within = hidden.iter().filter_map(|path| path.strip_prefix(root).ok());
         let hidden = within.map(|path| path.as_os_str().as_bytes().to_vec()).collect();
         let (asked, used) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { root: root.to_owned(), limits, included, hidden, asked, used, state: Mutex::new(state) }
+        let (heard, told) = (AtomicBool::new(false), Arc::default());
+        let (root, state) = (root.to_owned(), Mutex::new(state));
+        Self { root, limits, included, hidden, asked, used, heard, told, state }
     }
 
     /// Whether anything was looked at.
     pub fn is_used(&self) -> bool {
-        self.used.load(Ordering::Relaxed)
+        self.used.load(Ordering::Relaxed) || self.heard.load(Ordering::Relaxed)
     }
 
     /// Asks git which files it knows, before the first look.
@@ -300,17 +323,6 @@ impl TreeIndex {
         Tracking { index: Arc::clone(self), id }
     }
 
-    /// Says that a tool is about to write these files.
-    pub fn hold<'a>(self: &Arc<Self>, paths: impl IntoIterator<Item = &'a Path>) -> HeldFiles {
-        let paths: Vec<Box<[u8]>> = paths.into_iter().filter_map(|path| self.key(path)).collect();
-        let mut state = self.lock();
-        for path in &paths {
-            *state.held.entry(path.clone()).or_default() += 1;
-        }
-        drop(state);
-        HeldFiles { index: Arc::clone(self), paths, is_told: false }
-    }
-
     /// The path from the workspace on; `None` for one that lies elsewhere.
     fn key(&self, path: &Path) -> Option<Box<[u8]>> {
         Some(path.strip_prefix(&self.root).ok()?.as_os_str().as_bytes().into())
@@ -330,6 +342,18 @@ impl TreeIndex {
         }
         self.used.store(true, Ordering::Relaxed);
         state.make_room(room);
+        if let Some(watch) = &mut state.watch {
+            watch.drain(&mut state.dirty);
+        }
+        let is_first = state.files.is_none();
+        if is_first || state.watch.as_ref().is_none_or(|watch| !watch.is_of(&self.root)) {
+            state.dirty.all = true;
+        }
+        let dirty = std::mem::take(&mut state.dirty);
+        if dirty.is_empty() {
+            return Ok(room);
+        }
+        let renewed = state.watch.as_mut().filter(|_| dirty.all).map(Watch::renew);
         let empty = Files::new();
         let mut walk = Walk {
             old: state.files.as_ref().unwrap_or(&empty),
@@ -342,11 +366,14 @@ impl TreeIndex {
             room,
             hashes,
             hashed: 0,
-            new: Files::new(),
-            unreadable: Vec::new(),
+            watch: state.watch.as_mut(),
+            dirty: &dirty,
+            seen: Seen::default(),
         };
         let walked = walk.run(&self.root);
-        let (mut new, left) = (std::mem::take(&mut walk.new), walk.room);
+        let (seen, left) = (std::mem::take(&mut walk.seen), walk.room);
+        let count = seen.files.len().max(state.files.as_ref().map_or(0, Files::len));
+        let walked = walked.and(if count > self.limits.files { Err(Stopped::TooMany) } else { Ok(()) });
         if let Err(stopped) = walked {
             let why = self.stopped(stopped);
             for running in &mut state.running {
@@ -355,30 +382,81 @@ impl TreeIndex {
                 }
             }
             state.files = None;
+            state.watch = None;
             state.tracked = None;
             state.quiet = Some((Instant::now() + QUIET, why.clone()));
             return Err(why);
         }
-        let Some(old) = state.files.take() else {
-            state.files = Some(new);
+        if let (Some(watch), Some(renewed)) = (&mut state.watch, renewed) {
+            renewed(watch);
+        }
+        if let Some(error) = state.watch.as_mut().and_then(Watch::failed) {
+            tracing::info!(root = %self.root.display(), %error, "changes of a workspace are not heard of: all of it is looked at");
+            state.watch = None;
+        }
+        self.take(state, seen, dirty.all);
+        Ok(left)
+    }
+
+    /// Takes what a look saw.
+    fn take(&self, state: &mut State, mut seen: Seen, is_all: bool) {
+        // What there was no room for is looked at again.
+        seen.without_room.iter().for_each(|folder| state.dirty.add(folder));
+        let Some(old) = &mut state.files else {
+            state.files = Some(seen.files);
             if let Some(tracked) = &mut state.tracked {
                 tracked.forget_files();
             }
-            return Ok(left);
+            return;
         };
+        let mut differing = seen.differences(old);
         // A tool that writes says so itself.
         for path in state.held.keys() {
+            differing.remove(path);
             match old.get(path) {
-                Some(entry) => drop(new.insert(path.clone(), entry.clone())),
-                None => drop(new.remove(path)),
+                Some(entry) => drop(seen.files.insert(path.clone(), entry.clone())),
+                None => drop(seen.files.remove(path)),
             }
+            state.dirty.add(folder_of(path));
         }
-        let differing = walk::differences(&old, &new);
-        state.files = Some(new);
-        if !differing.is_empty() {
-            state.attribute(&differing);
+        if is_all {
+            *old = seen.files;
+        } else {
+            for path in differing.keys() {
+                old.remove(path);
+            }
+            old.extend(seen.files);
         }
-        Ok(left)
+        if differing.is_empty() {
+            return;
+        }
+        if state.watch.is_some() {
+            state.tell(&self.root, &differing);
+            self.told.notify_one();
+        }
+        state.attribute(&differing);
+    }
+
+    /// Files that changed since a time, in time since 1970. Git ignores none of them. Nobody knows what they were before. Blocks.
+    ///
+    /// # Errors
+    /// The files cannot be looked at, or are too many.
+    pub fn changed_since(&self, since: Duration) -> Result<Vec<FileWrite>, String> {
+        let mut state = self.lock();
+        self.look(&mut state, 0, false)?;
+        // The clock of a file system is behind that of the engine.
+        let since = since.saturating_sub(walk::TICK);
+        let since = (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), i64::from(since.subsec_nanos()));
+        let entries = state.files.iter().flatten();
+        let changed =
+            entries.filter(|(_, entry)| entry.stamp.changed >= since && !entry.content.is_ignored());
+        let write = |key: &[u8], entry: &Entry| {
+            let Stamp { size, mode, .. } = entry.stamp;
+            let unknown = FileState { content: None, size, bytes: None, mode };
+            let path = self.root.join(OsStr::from_bytes(key));
+            FileWrite { path, before: Some(unknown.clone()), after: Some(unknown) }
+        };
+        Ok(changed.take(MOST_UNKNOWN).map(|(key, entry)| write(key, entry)).collect())
     }
 
     fn stopped(&self, stopped: Stopped) -> String {
@@ -423,7 +501,7 @@ impl State {
 
     /// Notes changes with the calls that run. Of each session it is one: the first that is no background command, if there is one.
     /// People work beside a background command that runs for long: what changes then may be theirs.
-    fn attribute(&mut self, differing: &[(Box<[u8]>, Option<Entry>)]) {
+    fn attribute(&mut self, differing: &Differing) {
         let sessions: HashSet<Arc<str>> =
             self.running.iter().map(|running| Arc::clone(&running.session)).collect();
         for session in &sessions {
@@ -431,8 +509,7 @@ impl State {
             let place = self.running.iter().position(is_first);
             let place = place.or_else(|| self.running.iter().position(|running| running.session == *session));
             let Some(running) = place.and_then(|place| self.running.get_mut(place)) else { continue };
-            let goes_on = running.in_background && running.since.elapsed() > BESIDE;
-            let ambiguous = sessions.len() > 1 || goes_on;
+            let ambiguous = sessions.len() > 1 || running.goes_on();
             for (path, was) in differing {
                 let known = running.changed.entry(path.clone()).or_insert_with(|| (was.clone(), false));
                 known.1 |= ambiguous;
@@ -469,6 +546,12 @@ impl State {
         *told += bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
         FileState { content, size: stamp.size, bytes: bytes.map(Bytes::from), mode: stamp.mode }
     }
+}
+
+/// The path of the folder that a file lies in: empty, or ending in a slash.
+fn folder_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+    path.get(..end).unwrap_or_default()
 }
 
 /// The content of a file that has so many bytes and of which git keeps `object`: line ends may have been written out as CR LF.
@@ -572,79 +655,6 @@ impl Why {
             Self::Large => "it is too large",
             Self::NoRoom => "too much would have to be kept",
             Self::Unreadable => "it cannot be read",
-        }
-    }
-}
-
-impl HeldFiles {
-    /// Notes what the tool wrote: no command did. Blocks.
-    pub fn wrote(mut self, writes: &[FileWrite]) {
-        self.is_told = true;
-        let mut guard = self.index.lock();
-        let state = &mut *guard;
-        for write in writes {
-            let Some(key) = self.index.key(&write.path) else { continue };
-            let Some(files) = &state.files else { return };
-            let old = files.get(&key).cloned();
-            let (before, after) = (write.before.as_ref(), write.after.as_ref());
-            let (before, after) = (before.and_then(|file| file.content), after.and_then(|file| file.content));
-            let known = old.as_ref().and_then(|old| state.hash_of(old));
-            if known == after && old.is_some() == write.after.is_some() {
-                // It was told already.
-                continue;
-            }
-            // Ignored files are not read: of these nobody can tell.
-            let is_other = old.is_some() != write.before.is_some() || (known.is_some() && known != before);
-            let entry = match (&write.after, rustix::fs::lstat(&write.path)) {
-                (Some(after), Ok(facts)) => {
-                    let content = match (after.content, &after.bytes) {
-                        (Some(hash), Some(bytes)) if bytes.len() as u64 <= LARGEST => {
-                            state.make_room(bytes.len() as u64);
-                            match state.spool.put(hash, bytes) {
-                                Ok(()) => Content::Spooled(hash),
-                                Err(_) => Content::Hashed(hash, Why::NoRoom),
-                            }
-                        }
-                        (Some(hash), _) => Content::Hashed(hash, Why::Large),
-                        (None, _) => Content::Unread(Why::Unreadable),
-                    };
-                    Some(Entry { stamp: Stamp::of(&facts), content, is_fresh: true })
-                }
-                _ => None,
-            };
-            // A command had changed it before: which change is whose cannot be told.
-            for running in &mut state.running {
-                match running.changed.get_mut(&key) {
-                    Some((_, ambiguous)) => *ambiguous = true,
-                    None if is_other => drop(running.changed.insert(key.clone(), (old.clone(), true))),
-                    None => {}
-                }
-            }
-            let files = state.files.get_or_insert_default();
-            match entry {
-                Some(entry) => drop(files.insert(key, entry)),
-                None => drop(files.remove(&key)),
-            }
-        }
-    }
-}
-
-impl Drop for HeldFiles {
-    fn drop(&mut self) {
-        let mut state = self.index.lock();
-        for path in self.paths.iter().filter(|_| !self.is_told) {
-            let old = state.files.as_ref().and_then(|files| files.get(path)).cloned();
-            for running in &mut state.running {
-                running.changed.entry(path.clone()).or_insert_with(|| (old.clone(), true)).1 = true;
-            }
-        }
-        for path in &self.paths {
-            if let Some(count) = state.held.get_mut(path) {
-                *count -= 1;
-                if *count == 0 {
-                    state.held.remove(path);
-                }
-            }
         }
     }
 }

@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::future::join_all;
-use playhouse_lsp::{Client, Known, Problem, RequestError};
+use playhouse_lsp::{Client, Known, Problem, RequestError, Touch};
 use playhouse_sandbox::blocking;
 use playhouse_sandbox::process::Program;
 use playhouse_tools::changed::FileState;
 use playhouse_workspace::Workspace;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::lock;
 
@@ -19,6 +20,8 @@ use super::lock;
 const MOST_SHOWN: usize = 200;
 /// The longest file that a server is shown, in bytes.
 const LARGEST: usize = 4 << 20;
+/// How long a server may take to read a notification.
+const HEARING: Duration = Duration::from_secs(5);
 
 /// A language server that runs.
 pub(super) struct Running {
@@ -136,6 +139,16 @@ impl Running {
             self.close(&path).await?;
         }
         Ok(())
+    }
+
+    /// Others changed files. What was said until now may not hold any more.
+    pub(super) async fn hear(&self, changes: &[(PathBuf, Touch)]) {
+        lock(&self.files).changes += 1;
+        match timeout(HEARING, self.client.touched(changes)).await {
+            Ok(Ok(())) => {}
+            // It is told what changed in the files that it is shown.
+            failed => tracing::debug!(?failed, "a language server does not hear of changes"),
+        }
     }
 
     async fn close(&self, path: &Path) -> Result<(), RequestError> {

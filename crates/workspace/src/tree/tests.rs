@@ -238,7 +238,7 @@ fn what_a_tool_writes_meanwhile_is_not_the_commands() {
     let stage = Stage::new(&[("a", "one"), ("b", "one")]);
     let place = stage.root.join("a");
     let command = stage.begin("first");
-    let held = stage.index.hold([place.as_path()]);
+    let held = stage.index.hold(&"tool".into(), [place.as_path()]);
     let state = |content: &str| Some(FileState::new(hash(content.as_bytes()), content.as_bytes(), 0o100_644));
     stage.write("a", "by the tool");
     // Somebody looks between the write and its notice.
@@ -250,7 +250,7 @@ fn what_a_tool_writes_meanwhile_is_not_the_commands() {
     // The command changed it before the tool did.
     let command = stage.begin("first");
     stage.write("a", "by the command");
-    let held = stage.index.hold([place.as_path()]);
+    let held = stage.index.hold(&"tool".into(), [place.as_path()]);
     stage.write("a", "by both");
     held.wrote(&[FileWrite {
         path: place.clone(),
@@ -326,7 +326,7 @@ fn contents_that_nothing_stands_for_are_forgotten() {
 fn a_tool_that_was_cut_off_leaves_it_open_whose_a_change_is() {
     let stage = Stage::new(&[("a", "one"), ("b", "one")]);
     let command = stage.begin("first");
-    drop(stage.index.hold([stage.root.join("a").as_path(), stage.root.join("b").as_path()]));
+    drop(stage.index.hold(&"tool".into(), [stage.root.join("a").as_path(), stage.root.join("b").as_path()]));
     stage.write("a", "by one of them");
     let seen = command.end();
     assert_eq!(
@@ -350,7 +350,7 @@ async fn a_packed_or_new_file_that_a_command_changed_before_a_tool_is_of_both() 
     for name in ["packed", "new"] {
         stage.write(name, "by the command\n");
         let place = stage.root.join(name);
-        let held = stage.index.hold([place.as_path()]);
+        let held = stage.index.hold(&"tool".into(), [place.as_path()]);
         stage.write(name, "by both\n");
         let state =
             |content: &str| Some(FileState::new(hash(content.as_bytes()), content.as_bytes(), 0o100_644));
@@ -419,4 +419,125 @@ fn rules_of_a_repository_above_count() {
     }
     let seen = tracking.end();
     assert_eq!(told(&seen, &root), ["a.log: - > (unknown)", "b.tmp: - > (unknown)", "c: - > x"]);
+}
+
+/// What was told, each as `kind path by`.
+fn heard(stage: &Stage) -> Vec<String> {
+    let news = stage.index.news().unwrap();
+    let told = |file: &FileChange| {
+        let path = file.path.strip_prefix(&stage.root).unwrap().display();
+        let by = match &file.by {
+            ChangedBy::Session(session) => session.to_string(),
+            by => format!("{by:?}"),
+        };
+        format!("{:?} {path} {by}", file.kind)
+    };
+    news.files.iter().map(told).collect()
+}
+
+fn watched(files: &[(&str, &str)]) -> Stage {
+    let stage = Stage::new(files);
+    stage.git("init -q");
+    assert!(stage.index.expect_watch());
+    stage.index.watch().unwrap();
+    assert_eq!(heard(&stage), [""; 0]);
+    stage
+}
+
+#[test]
+fn what_changes_in_a_watched_workspace_is_told_with_who_did_it() {
+    let stage = watched(&[
+        (".gitignore", "*.log\nbuilt/\n"),
+        ("a", "1"),
+        ("d/e/f", "2"),
+        ("built/x", "3"),
+        ("b", "4"),
+    ]);
+    stage.write("a", "one");
+    stage.write("n.log", "ignored");
+    stage.write("built/x", "ignored");
+    stage.write("new/below/it", "made");
+    fs::remove_dir_all(stage.root.join("d")).unwrap();
+    fs::rename(stage.root.join("b"), stage.root.join("c")).unwrap();
+    let told = ["Modified a Outside", "Deleted b Outside", "Added c Outside", "Deleted d/e/f Outside"];
+    let told = told.into_iter().chain(["Added new/below/it Outside"]);
+    assert_eq!(heard(&stage), told.collect::<Vec<_>>());
+    // Folders that came later are watched as well.
+    stage.write("new/below/it", "changed");
+    fs::rename(stage.root.join("new"), stage.root.join("moved")).unwrap();
+    stage.write("moved/below/too", "made");
+    let told =
+        ["Added moved/below/it Outside", "Added moved/below/too Outside", "Deleted new/below/it Outside"];
+    assert_eq!(heard(&stage), told);
+    let command = stage.begin("s");
+    stage.write("moved/below/it", "by a command");
+    assert_eq!(heard(&stage), ["Modified moved/below/it s"]);
+    let other = stage.begin("t");
+    stage.write("a", "by one of two");
+    assert_eq!(heard(&stage), ["Modified a Unclear"]);
+    drop((command, other));
+    // A tool says itself what it writes.
+    let path = stage.root.join("a");
+    let before = FileState { content: Some(hash(b"by one of two")), size: 13, bytes: None, mode: 0o100644 };
+    let held = stage.index.hold(&"tool".into(), [path.as_path()]);
+    stage.write("a", "by a tool");
+    assert_eq!(heard(&stage), [""; 0]);
+    let after = FileState { content: Some(hash(b"by a tool")), size: 9, bytes: None, mode: 0o100644 };
+    held.wrote(&[FileWrite { path, before: Some(before), after: Some(after) }]);
+    assert_eq!(heard(&stage), ["Modified a tool"]);
+    assert_eq!(heard(&stage), [""; 0]);
+    // Rules that change say what is a file.
+    stage.write(".gitignore", "a\n");
+    assert_eq!(heard(&stage), ["Modified .gitignore Outside", "Added built/x Outside"]);
+}
+
+#[test]
+fn a_command_in_a_watched_workspace_is_seen_as_without_a_watch() {
+    let files =
+        [(".gitignore", "built/\n"), ("a", "one"), ("d/b", "two"), ("d/sub/c", "three"), ("gone/x", "four")];
+    let work = |stage: &Stage| {
+        stage.write("a", "1");
+        stage.write("d/sub/c", "3");
+        stage.write("d/sub/new", "n");
+        stage.write("built/ignored", "i");
+        stage.write("made/deep/er", "m");
+        fs::remove_dir_all(stage.root.join("gone")).unwrap();
+        fs::rename(stage.root.join("d"), stage.root.join("e")).unwrap();
+        fs::set_permissions(stage.root.join("e/b"), Permissions::from_mode(0o755)).unwrap();
+    };
+    let plain = Stage::new(&files);
+    let seen = plain.seen(|| work(&plain));
+    let heard = watched(&files);
+    let seen_too = heard.seen(|| work(&heard));
+    assert_eq!(told(&seen_too, &heard.root), told(&seen, &plain.root));
+    assert_eq!(seen.files.len(), 8, "{:?}", told(&seen, &plain.root));
+    assert_eq!((seen_too.not_covered, seen_too.gaps), (vec![], vec![]));
+    // What a person wrote between two commands is there before the second one.
+    heard.write("a", "by hand");
+    heard.index.news().unwrap();
+    let seen = heard.seen(|| heard.write("a", "by a command"));
+    assert_eq!(told(&seen, &heard.root), ["a: by hand > by a command"]);
+}
+
+#[test]
+fn events_that_were_lost_cost_one_look_at_everything() {
+    let stage = watched(&[("a", "1"), ("d/b", "2")]);
+    stage.index.lock().dirty.all = true;
+    stage.write("d/b", "two");
+    assert_eq!(heard(&stage), ["Modified d/b Outside"]);
+    // The watch goes on.
+    stage.write("d/b", "three");
+    stage.write("d/c", "new");
+    assert!(!stage.index.lock().dirty.all);
+    assert_eq!(heard(&stage), ["Modified d/b Outside", "Added d/c Outside"]);
+    // Another folder in the place of the workspace is another one.
+    fs::rename(&stage.root, stage.root.with_file_name("old")).unwrap();
+    fs::create_dir(&stage.root).unwrap();
+    stage.write("a", "other");
+    assert_eq!(heard(&stage), ["Modified a Outside", "Deleted d/b Outside", "Deleted d/c Outside"]);
+    stage.write("a", "again");
+    assert_eq!(heard(&stage), ["Modified a Outside"]);
+    fs::remove_dir_all(&stage.root).unwrap();
+    stage.index.news();
+    assert_eq!(stage.index.news(), None);
 }

@@ -1,6 +1,6 @@
 //! One look at all files of a workspace. Folders are held open, and no link is followed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +12,8 @@ use playhouse_sandbox::folder::Folder;
 use rustix::fs::{FileType, Stat};
 
 use super::spool::Spool;
-use super::{Content, Entry, Files, LARGEST, Stamp, Why};
+use super::watch::{Dirty, Watch};
+use super::{Content, Differing, Entry, Files, LARGEST, Stamp, Why, folder_of};
 use crate::door::leftovers::is_temporary;
 use crate::repository::unknown::{Rules, is_ignored, rules_in};
 use crate::repository::{LONGEST_LIST, Tracked};
@@ -21,7 +22,7 @@ use crate::{hash, hash_of};
 /// Folders in each other that are looked into.
 const DEEPEST: usize = 128;
 /// What changed so shortly ago may change again without a trace: the clock of a file system moves in steps.
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 /// Bytes of files whose content is not kept that are read for their hash, in one look.
 const MOST_HASHED: u64 = 256 * 1024 * 1024;
 /// Attributes by which git changes a content in a way that its length does not show.
@@ -88,9 +89,26 @@ pub(super) struct Walk<'a> {
     /// Whether a content that is not kept is read for its hash.
     pub(super) hashes: bool,
     pub(super) hashed: u64,
-    pub(super) new: Files,
+    /// What is heard of from now on.
+    pub(super) watch: Option<&'a mut Watch>,
+    /// The folders to be looked at.
+    pub(super) dirty: &'a Dirty,
+    pub(super) seen: Seen,
+}
+
+/// What a look saw.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// The files in the folders that were looked at.
+    pub(super) files: Files,
+    /// The folders that were looked at without those below them, with the folders that are in them.
+    folders: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+    /// Those that were looked at with all that is below them.
+    whole: Vec<Vec<u8>>,
     /// Folders that cannot be read, each ending in a slash.
-    pub(super) unreadable: Vec<Vec<u8>>,
+    unreadable: Vec<Vec<u8>>,
+    /// Folders with files whose content there was no room for.
+    pub(super) without_room: BTreeSet<Vec<u8>>,
 }
 
 /// The rules of the folders from the workspace on.
@@ -134,11 +152,10 @@ impl Walk<'_> {
             inherited.prefix.push(b'/');
             folder = outer.below(Path::new(name.as_os_str())).ok();
         }
-        self.folder(&top, &mut Vec::new(), &mut inherited, 0)?;
-        for folder in std::mem::take(&mut self.unreadable) {
-            let below = self.old.range(folder.clone().into_boxed_slice()..);
-            for (path, entry) in below.take_while(|(path, _)| path.starts_with(&folder)) {
-                self.new.insert(path.clone(), entry.clone());
+        self.folder(&top, &mut Vec::new(), &mut inherited, 0, false)?;
+        for folder in std::mem::take(&mut self.seen.unreadable) {
+            for (path, entry) in below(self.old, &folder) {
+                self.seen.files.insert(path.clone(), entry.clone());
             }
         }
         Ok(())
@@ -150,14 +167,30 @@ impl Walk<'_> {
         path: &mut Vec<u8>,
         inherited: &mut Inherited,
         depth: usize,
+        is_whole: bool,
     ) -> Result<(), Stopped> {
         if Instant::now() > self.deadline {
             return Err(Stopped::TooSlow);
         }
-        let Ok(names) = folder.names(self.left + 1) else {
-            self.unreadable.push(path.clone());
+        let whole = is_whole || self.dirty.of(path) == Some(true);
+        let is_looked_at = whole || self.dirty.of(path).is_some();
+        if is_looked_at && let Some(watch) = &mut self.watch {
+            watch.add(folder, path);
+        }
+        let names = match is_looked_at {
+            true => folder.names(self.left + 1),
+            false => Ok(self.dirty.ways(path).into_iter().map(OsStr::to_owned).collect()),
+        };
+        let Ok(names) = names else {
+            self.seen.unreadable.push(path.clone());
             return Ok(());
         };
+        if whole && !is_whole {
+            self.seen.whole.push(path.clone());
+        }
+        if is_looked_at && !whole {
+            self.seen.folders.insert(path.clone(), BTreeSet::new());
+        }
         let place = inherited.place(path);
         inherited.ignored.push(rules_in(folder, &place));
         inherited.converted.push(converted(&place, &text(folder, ".gitattributes")));
@@ -177,13 +210,13 @@ impl Walk<'_> {
                     if error.kind() != std::io::ErrorKind::NotFound
                         && let Some(old) = self.old.get(path.as_slice())
                     {
-                        self.new.insert(path.as_slice().into(), old.clone());
+                        self.seen.files.insert(path.as_slice().into(), old.clone());
                     }
                     continue;
                 }
             };
             match FileType::from_raw_mode(facts.st_mode) {
-                FileType::RegularFile | FileType::Symlink => {
+                FileType::RegularFile | FileType::Symlink if is_looked_at => {
                     self.left = self.left.checked_sub(1).ok_or(Stopped::TooMany)?;
                     self.file(folder, name, path, &facts, inherited);
                 }
@@ -191,15 +224,21 @@ impl Walk<'_> {
                     let hidden =
                         inherited.hidden || is_ignored(&inherited.ignored, &inherited.place(path), true);
                     path.push(b'/');
+                    if let Some(inner) = self.seen.folders.get_mut(path.get(..length).unwrap_or_default()) {
+                        inner.insert(path.clone());
+                    }
+                    if !whole && !self.dirty.leads_to(path) {
+                        continue;
+                    }
                     if hidden && !self.included.may_be_in(path) && !self.knows_below(path) {
                         continue;
                     }
                     let Ok(inner) = folder.below(Path::new(name)) else {
-                        self.unreadable.push(path.clone());
+                        self.seen.unreadable.push(path.clone());
                         continue;
                     };
                     let outer = std::mem::replace(&mut inherited.hidden, hidden);
-                    self.folder(&inner, path, inherited, depth + 1)?;
+                    self.folder(&inner, path, inherited, depth + 1, whole)?;
                     inherited.hidden = outer;
                 }
                 _ => {}
@@ -228,7 +267,8 @@ impl Walk<'_> {
             _ => !old.is_fresh,
         };
         if let Some(old) = old.filter(|old| old.stamp == stamp).filter(stays) {
-            self.new.insert(path.into(), old.clone());
+            self.note_room(path, old);
+            self.seen.files.insert(path.into(), old.clone());
             return;
         }
         let counts = self.included.has(path)
@@ -249,7 +289,18 @@ impl Walk<'_> {
                 None => self.read(folder, name, facts),
             }
         };
-        self.new.insert(path.into(), entry);
+        self.note_room(path, &entry);
+        self.seen.files.insert(path.into(), entry);
+    }
+
+    /// Notes that a content may be kept once there is room for it.
+    fn note_room(&mut self, path: &[u8], entry: &Entry) {
+        if entry.content.why() == Some(Why::NoRoom) {
+            let folder = folder_of(path);
+            if !self.seen.without_room.contains(folder) {
+                self.seen.without_room.insert(folder.to_owned());
+            }
+        }
     }
 
     /// Reads a file, as far as its content is wanted.
@@ -347,16 +398,48 @@ fn converted(folder: &[u8], attributes: &str) -> Gitignore {
     builder.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
-/// What differs between two looks: the path, and how it was.
-pub(super) fn differences(old: &Files, new: &Files) -> Vec<(Box<[u8]>, Option<Entry>)> {
-    let gone = old.iter().filter(|(path, _)| !new.contains_key(*path));
-    let mut differing: BTreeMap<Box<[u8]>, Option<Entry>> =
-        gone.map(|(path, entry)| (path.clone(), Some(entry.clone()))).collect();
-    for (path, now) in new {
-        match old.get(path) {
-            Some(was) if was.is_like(now) => {}
-            was => drop(differing.insert(path.clone(), was.cloned())),
+/// The files below a folder, whose path is empty or ends in a slash.
+fn below<'a>(files: &'a Files, folder: &[u8]) -> impl Iterator<Item = (&'a Box<[u8]>, &'a Entry)> {
+    let folder: Box<[u8]> = folder.into();
+    files.range(folder.clone()..).take_while(move |(path, _)| path.starts_with(&folder))
+}
+
+impl Seen {
+    /// What differs from the last look: the path, and how it was.
+    pub(super) fn differences(&self, old: &Files) -> Differing {
+        let mut differing = Differing::new();
+        let mut look = |path: &[u8], entry: &Entry| {
+            if !self.files.contains_key(path) {
+                differing.insert(path.into(), Some(entry.clone()));
+            }
+        };
+        for folder in &self.whole {
+            below(old, folder).for_each(|(path, entry)| look(path, entry));
         }
+        for (folder, inner) in &self.folders {
+            let mut from = folder.clone();
+            while let Some((path, entry)) = old.range(from.into_boxed_slice()..).next()
+                && let Some(name) = path.strip_prefix(folder.as_slice())
+            {
+                let Some(slash) = name.iter().position(|byte| *byte == b'/') else {
+                    look(path, entry);
+                    from = [path, [0].as_slice()].concat();
+                    continue;
+                };
+                let way = path.get(..=folder.len() + slash).unwrap_or_default();
+                if !inner.contains(way) {
+                    below(old, way).for_each(|(path, entry)| look(path, entry));
+                }
+                // Behind all that lies below it: what follows a slash is a zero.
+                from = [path.get(..folder.len() + slash).unwrap_or_default(), b"0"].concat();
+            }
+        }
+        for (path, now) in &self.files {
+            match old.get(path) {
+                Some(was) if was.is_like(now) => {}
+                was => drop(differing.insert(path.clone(), was.cloned())),
+            }
+        }
+        differing
     }
-    differing.into_iter().collect()
 }

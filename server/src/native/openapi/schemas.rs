@@ -6,6 +6,7 @@ use playhouse_protocol::changes::{
     ChangeKind, ChangeSource, ChangedFile, Coverage, FileContent, FileImage, TouchedFile, WorkspaceChanged,
 };
 use playhouse_protocol::consent::{Action, Risk};
+use playhouse_protocol::event::{ChangeAuthor, ChangedPath, FilesChanged};
 use playhouse_protocol::ledger::{RepriceReport, RepriceRequest};
 use playhouse_protocol::message::{CallInput, Changed};
 use playhouse_protocol::output::WantedOutput;
@@ -101,6 +102,9 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("ChangeSource", Answer, SchemaGenerator::subschema_for::<ChangeSource>),
     ("Coverage", Answer, SchemaGenerator::subschema_for::<Coverage>),
     ("WorkspaceChanged", Answer, SchemaGenerator::subschema_for::<WorkspaceChanged>),
+    ("FilesChanged", Answer, SchemaGenerator::subschema_for::<FilesChanged>),
+    ("ChangeAuthor", Answer, SchemaGenerator::subschema_for::<ChangeAuthor>),
+    ("ChangedPath", Answer, SchemaGenerator::subschema_for::<ChangedPath>),
     ("RevertRequest", Request, SchemaGenerator::subschema_for::<RevertRequest>),
     ("UnrevertRequest", Request, SchemaGenerator::subschema_for::<UnrevertRequest>),
     ("LeftFile", Answer, SchemaGenerator::subschema_for::<LeftFile>),

@@ -11,6 +11,7 @@ mod task;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use playhouse_protocol::event::ChangeAuthor;
 use playhouse_protocol::{ConsentId, QuestionId, SessionId};
 use tokio::sync::watch;
 
@@ -37,6 +38,8 @@ pub(crate) struct Feed {
     ring: Ring,
     /// The sessions that were seen lately, those with work among them always.
     lives: Mutex<HashMap<SessionId, Live>>,
+    /// The last change of files that was told in a directory, by whom it was made.
+    batches: Mutex<HashMap<(Arc<str>, ChangeAuthor), u64>>,
     /// Whether the sessions that had work at its beginning are known.
     ready: watch::Receiver<bool>,
 }
@@ -61,11 +64,20 @@ impl Feed {
     fn start(app: &App, tenant: &Arc<str>, reads_all: bool) -> Arc<Self> {
         let hub = app.engine().hub();
         let (said, ready) = watch::channel(false);
-        let feed = Arc::new(Self { ring: Ring::new(hub.generation()), lives: Mutex::default(), ready });
+        let feed = Arc::new(Self {
+            ring: Ring::new(hub.generation()),
+            lives: Mutex::default(),
+            batches: Mutex::default(),
+            ready,
+        });
         let listener = hub.listen(tenant, None, |_| true);
         let work = Work { app: app.clone(), tenant: Arc::clone(tenant), feed: Arc::clone(&feed), reads_all };
         tokio::spawn(Box::pin(task::run(work, listener, said)));
         feed
+    }
+
+    fn batches(&self) -> MutexGuard<'_, HashMap<(Arc<str>, ChangeAuthor), u64>> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lives(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use playhouse_actors::{Heard, Listener, LspServers, Published};
-use playhouse_protocol::event::Provisional;
+use playhouse_protocol::event::{ChangeAuthor, FilesChanged, Provisional};
 use playhouse_protocol::{Entry, Event, EventBody, Record, Seq, SessionId, Timestamp};
 use playhouse_session::Session;
 use tokio::sync::watch;
@@ -126,6 +126,9 @@ impl Work {
     }
 
     async fn event(&self, event: &Event) {
+        if self.is_told(event) {
+            return;
+        }
         let told = if self.reads_all { None } else { discreet::event(event) };
         let event = told.as_ref().unwrap_or(event);
         let id = event.session;
@@ -146,6 +149,19 @@ impl Work {
             }
             None => self.first(event).await,
         }
+    }
+
+    /// Whether another session of the directory told the same change of files already.
+    fn is_told(&self, event: &Event) -> bool {
+        let EventBody::Provisional(Provisional::FileChanged(FilesChanged { batch, by, .. })) = &event.body
+        else {
+            return false;
+        };
+        let directory = self.feed.lives().get(&event.session).map(|live| Arc::clone(&live.place().directory));
+        let (Some(directory), ChangeAuthor::Outside | ChangeAuthor::Unclear) = (directory, by) else {
+            return false;
+        };
+        self.feed.batches().insert((directory, *by), *batch) == Some(*batch)
     }
 
     /// Takes the first event of a session that is not known, or was forgotten.

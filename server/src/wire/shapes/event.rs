@@ -1,5 +1,6 @@
 //! Events.
 
+use playhouse_protocol::changes::ChangeKind;
 use playhouse_protocol::question::Todo;
 use playhouse_protocol::{ConsentId, MessageId, PartId, QuestionId, SessionId};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,25 @@ pub(crate) struct Envelope<E = WireEvent> {
     pub(crate) event: E,
 }
 
+/// How a file changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum WatcherEvent {
+    Add,
+    Change,
+    Unlink,
+}
+
+impl From<ChangeKind> for WatcherEvent {
+    fn from(kind: ChangeKind) -> Self {
+        match kind {
+            ChangeKind::Added => Self::Add,
+            ChangeKind::Modified => Self::Change,
+            ChangeKind::Deleted => Self::Unlink,
+        }
+    }
+}
+
 /// An event of the wire.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "properties")]
@@ -30,6 +50,12 @@ pub(crate) enum WireEvent {
     /// A language server started or ended.
     #[serde(rename = "lsp.updated")]
     LspUpdated {},
+    /// A session changed a file.
+    #[serde(rename = "file.edited")]
+    FileEdited { file: String },
+    /// A file changed, whoever did it.
+    #[serde(rename = "file.watcher.updated")]
+    FileWatcherUpdated { file: String, event: WatcherEvent },
     #[serde(rename = "session.created")]
     SessionCreated {
         #[serde(rename = "sessionID")]

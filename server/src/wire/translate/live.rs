@@ -4,9 +4,12 @@
 //! fold it knows what is provisional: the parts that stream, and what running calls have written.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 
-use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_actors::path_of;
+use playhouse_protocol::changes::ChangeKind;
+use playhouse_protocol::event::{ChangeAuthor, FilesChanged, OpenPartKind, Provisional};
 use playhouse_protocol::message::{AssistantMessage, Message, UserMessage};
 use playhouse_protocol::{Event, EventBody, MessageId, PartId, Seq, SessionId, SessionSummary, Timestamp};
 use playhouse_session::{Changes, Session};
@@ -251,6 +254,23 @@ impl Live {
                 self.status = Status::Idle;
                 self.tell_status(out);
                 out.push(WireEvent::SessionIdle { session: self.id() });
+            }
+            Provisional::FileChanged(FilesChanged { by, session, files, .. }) => {
+                let is_own = *session == Some(self.id());
+                if *by == ChangeAuthor::Session && !is_own {
+                    // That session tells it.
+                    return;
+                }
+                for changed in files {
+                    let Some(path) = path_of(Path::new(&*self.place.directory), &changed.path) else {
+                        continue;
+                    };
+                    let file = path.to_string_lossy().into_owned();
+                    if is_own && changed.kind != ChangeKind::Deleted {
+                        out.push(WireEvent::FileEdited { file: file.clone() });
+                    }
+                    out.push(WireEvent::FileWatcherUpdated { file, event: changed.kind.into() });
+                }
             }
             Provisional::DescendantRequest { .. } | Provisional::Resync { .. } => {}
         }

@@ -4,8 +4,9 @@ mod stage;
 
 use std::sync::Arc;
 
+use playhouse_protocol::changes::ChangeKind;
 use playhouse_protocol::consent::{ConsentAnswer, Risk, Want};
-use playhouse_protocol::event::{OpenPartKind, Provisional};
+use playhouse_protocol::event::{ChangeAuthor, ChangedPath, FilesChanged, OpenPartKind, Provisional};
 use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, PromptKind};
 use playhouse_protocol::question::{
@@ -24,7 +25,7 @@ use super::live::Lost;
 use super::*;
 use crate::wire::schema::{Description, Opencode};
 use crate::wire::shapes::{self, Envelope, WireEvent};
-use stage::{Stage, kind};
+use stage::{Stage, kind, value};
 
 fn retry_later() -> ErrorInfo {
     ErrorInfo::new(ErrorCode::RateLimited, "mock asks for less traffic").with_status(429)
@@ -524,6 +525,20 @@ fn everything_that_is_told_fits_the_description_of_the_wire() {
         stage.record(Record::QuestionSettled { question, answer });
     }
     stage.provisional(Provisional::CallOutput { call, offset: 0, text: "out".into() });
+    let changed = |path: &str, kind| ChangedPath { path: path.into(), kind };
+    stage.provisional(Provisional::FileChanged(FilesChanged {
+        batch: 1,
+        by: ChangeAuthor::Session,
+        session: Some(stage.session()),
+        files: vec![changed("made", ChangeKind::Added), changed("a\\\\b/é", ChangeKind::Deleted)],
+        more: 0,
+    }));
+    let of_files = stage.told.iter().rev().take(3).rev().map(value);
+    let of_files: Vec<Value> = of_files.collect();
+    assert_eq!(of_files[0]["type"], "file.edited");
+    assert_eq!(of_files[0]["properties"], json!({"file": "/srv/demo/sub/made"}));
+    let removed = json!({"file": "/srv/demo/sub/a\\b/é", "event": "unlink"});
+    assert_eq!(of_files[2]["properties"], removed);
     stage.record(Record::TodosChanged {
         todos: vec![Todo {
             content: "x".into(),
