@@ -365,10 +365,7 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
         Request::Correct(corrections, done) => {
             Answer::LedgerChange(done, guarded(|| round.correct(&corrections)))
         }
-        Request::Close(until, done) => {
-            round.close(until);
-            Answer::LedgerChange(done, Ok(()))
-        }
+        Request::Close(until, done) => Answer::LedgerChange(done, guarded(|| round.close(until))),
     }
 }
 

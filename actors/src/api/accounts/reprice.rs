@@ -103,10 +103,11 @@ impl Engine {
         let end = last.map_or(from, |last| last.next().min(to));
         let counted =
             if end > from { self.attempts_by_model(Some(from), Some(end)).await? } else { BTreeMap::new() };
-        let (made, mut there) = (now(), 0);
+        let mut there = 0;
         let none = Corrections::default();
         self.each_page(RowQuery { to: Some(to.start()), ..all }, |rows| {
-            let mut new = Vec::new();
+            // A page is written at once: no hour is closed between this and its time.
+            let (made, mut new) = (now(), Vec::new());
             for row in rows.iter().filter(|row| row.corrects.is_none()) {
                 report.looked_at += 1;
                 there += u64::from(row.ended < end.start());

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use playhouse_protocol::ledger::{LedgerClosed, RowView, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, MessageId, Record, SessionSummary, Timestamp};
 
 use super::tail::{self, Pending};
 use super::{entry, keys, lists};
@@ -85,19 +85,13 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
     }
 
     /// Adds a row. One that ended before the ledger was closed says that it is late.
-    pub(super) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
+    pub(crate) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
         let row = RowView { late: row.ended < self.growth.closed, ..*row };
         let key = self.next();
         let entry = entry::of_row(&key, &row)?;
         self.draft.put(key, entry);
         self.growth.rows.push(Arc::new(Pending::new(self.growth.end, &row)));
         Ok(())
-    }
-
-    /// Adds a correction. It is made after all that is closed, whatever the clock says.
-    pub(crate) fn correction(&mut self, row: &LedgerRow) -> Result<(), StoreError> {
-        let row = row.view();
-        self.row(&RowView { ended: row.ended.max(self.growth.closed), ..row })
     }
 
     /// Closes the ledger up to a time, unless it is closed further. The first time only sets where closing begins: what was
