@@ -19,6 +19,7 @@ use playhouse_billing::budget::{
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::AttemptEnded;
+use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Cost, Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
 use playhouse_session::Session;
 use playhouse_store::Ledger;
@@ -96,7 +97,7 @@ pub(crate) struct Purse {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Before {
     /// By its turn.
-    turn: Spent,
+    turn: Totals,
     /// By its session, without those below it.
     session: Spent,
 }
@@ -104,7 +105,7 @@ pub(crate) struct Before {
 impl Before {
     pub(crate) fn new(session: &Session) -> Self {
         Self {
-            turn: session.turn.as_ref().map(|turn| turn.totals.into()).unwrap_or_default(),
+            turn: session.turn.as_ref().map(|turn| turn.totals).unwrap_or_default(),
             session: session.summary.totals().into(),
         }
     }
@@ -330,7 +331,10 @@ impl Purse {
         let charges = self.charges(turn);
         let reserved = self.with(|tenant| {
             if let Some(turn) = turn.filter(|_| !self.turn_limits.is_none()) {
-                tenant.book.begin(Account::Turn(turn), before.turn);
+                // After a restart its rows without a cost count as they did before: with what a step may cost.
+                let unpriced = before.turn.unpriced;
+                let spent = Spent::from(before.turn).with_unpriced(unpriced, worst.cost.unwrap_or_default());
+                tenant.book.begin(Account::Turn(turn), spent);
             }
             let decided = tenant.book.roll(Day::of(now()));
             tenant.tell(decided);
@@ -411,20 +415,14 @@ fn is_row(record: &Record) -> bool {
 }
 
 fn used(ended: &AttemptEnded) -> Used {
-    let cost = ended.charges().try_fold(Cost::ZERO, |mut sum, (_, cost)| {
-        sum += cost?;
-        Some(sum)
-    });
-    match (&ended.usage, cost) {
-        (None, _) => Used::Nothing,
-        (Some(_), cost) => {
-            let tokens =
-                ended.charges().fold(0, |sum: u64, (usage, _)| sum.saturating_add(usage.tokens.total()));
-            match cost {
-                Some(cost) => Used::Known(Spent { cost, tokens }),
-                None => Used::Unpriced(tokens),
-            }
-        }
+    if ended.usage.is_none() {
+        return Used::Nothing;
+    }
+    let mut totals = Totals::default();
+    ended.charges().for_each(|(usage, cost)| totals.add_attempt(usage, cost));
+    match totals.unpriced {
+        0 => Used::Known(totals.into()),
+        rows => Used::Unpriced { known: totals.into(), rows },
     }
 }
 

@@ -247,7 +247,7 @@ impl Book {
         let used = match used {
             Used::Nothing => Spent::default(),
             Used::Known(spent) => spent,
-            Used::Unpriced(tokens) => Spent { cost: worst.cost, tokens },
+            Used::Unpriced { known, rows } => known.with_unpriced(rows, worst.cost),
             Used::Unknown => worst,
         };
         for account in charged {
