@@ -126,6 +126,11 @@ impl Book {
         self.accounts.contains_key(&account)
     }
 
+    /// The accounts that are followed.
+    pub fn accounts(&self) -> impl Iterator<Item = Account> {
+        self.accounts.keys().copied()
+    }
+
     /// The number of the period that runs.
     pub const fn period(&self) -> u64 {
         self.period

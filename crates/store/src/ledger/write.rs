@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use playhouse_protocol::ledger::{LedgerClosed, RowView, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{Entry, MessageId, Record, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionSummary, Timestamp};
 
+use super::lists::List;
+use super::read::Reader;
 use super::tail::{self, Pending};
-use super::{entry, keys, lists};
+use super::{entry, keys, lists, sums};
 use crate::StoreError;
 use crate::draft::Draft;
 use crate::projection::Source;
@@ -141,7 +143,8 @@ pub(crate) struct Archived {
     pub(crate) settled: Option<u64>,
 }
 
-/// Stages the removal of entries of the feed before `before`, and of their rows. Their sums have to be complete for that: all
+/// Stages the removal of entries of the feed before `before`, and of their rows. A row whose cost a correction says is no row of
+/// unknown cost any more: nobody could see that later. Their sums have to be complete for that: all
 /// is settled first, unless the round has done so (`is_settled`).
 pub(crate) fn archive(
     source: &Source,
@@ -152,7 +155,7 @@ pub(crate) fn archive(
 ) -> Result<Archived, StoreError> {
     let settled = if is_settled { None } else { tail::settle(source, draft)? };
     let durable = source.feed_end.load(Ordering::Relaxed);
-    let (mut rows, mut last) = (Vec::new(), 0);
+    let (mut rows, mut last, mut priced) = (Vec::new(), 0, Vec::new());
     for number in numbers.iter().filter(|number| **number <= durable) {
         let key = keys::feed(*number);
         let Some(stored) = draft.get(&key)? else { continue };
@@ -160,16 +163,33 @@ pub(crate) fn archive(
             continue;
         }
         if entry::is_row(&stored) {
-            rows.push(Pending::new(*number, &entry::row(&key, &stored)?.view()));
+            let row = entry::row(&key, &stored)?;
+            if row.cost.is_none() && is_corrected(source, &row)? {
+                priced.push(Pending::new(*number, &row.view()));
+            }
+            rows.push(Pending::new(*number, &row.view()));
         }
         draft.remove(key);
         last = last.max(*number);
     }
     let count = rows.len() as u64;
     lists::remove(draft, rows)?;
+    priced.iter().try_for_each(|row| sums::priced(draft, row))?;
     raise(draft, keys::FEED_MARK, last)?;
     raise(draft, keys::ARCHIVED_MARK, before.as_millis())?;
     Ok(Archived { rows: count, settled })
+}
+
+/// Whether a row has a correction.
+fn is_corrected(source: &Source, row: &LedgerRow) -> Result<bool, StoreError> {
+    let mut found = false;
+    let span = (row.ended.as_millis(), u64::MAX);
+    let list = List::of_session(row.session);
+    Reader::of_session(source, row.session).each_row(&list, span, None, &mut |_, other| {
+        found = other.corrects.as_ref() == Some(&row.id);
+        Ok(!found)
+    })?;
+    Ok(found)
 }
 
 /// Makes a number that is kept at least this.
