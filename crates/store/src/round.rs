@@ -16,6 +16,7 @@ use crate::ledger::{Archived, Growth, Staging};
 use crate::projection::{self, Source, Standing};
 use crate::table::{Batch, for_each};
 use crate::veil::Before;
+use crate::writer::Archive;
 use crate::{Append, Damage, StoreError, index, keys, ledger, lineage};
 
 /// How many sessions the writer remembers between rounds: at some kilobytes each.
@@ -221,12 +222,11 @@ impl<'a> Round<'a> {
         Ok(true)
     }
 
-    /// Stages the removal of entries of the ledger's feed from before `before`; how many rows are among them.
-    pub(crate) fn archive(&mut self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
+    /// Stages the removal of entries of the ledger's feed from before a time; how many rows are among them.
+    pub(crate) fn archive(&mut self, archive: &Archive) -> Result<u64, StoreError> {
         let mut draft = Draft::new(&*self.source.table, &self.batch);
         let is_settled = self.settled.is_some();
-        let Archived { rows, settled } =
-            ledger::archive(self.source, &mut draft, is_settled, before, numbers)?;
+        let Archived { rows, settled } = ledger::archive(self.source, &mut draft, is_settled, archive)?;
         let staged = draft.changes;
         self.settled = self.settled.or(settled);
         self.stage(staged);

@@ -1,11 +1,12 @@
 //! What the writer stages for the ledger, beside the records that it is made from.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use playhouse_protocol::ledger::{LedgerClosed, RowView, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionId, SessionSummary, Timestamp};
 
 use super::lists::List;
 use super::read::Reader;
@@ -14,6 +15,7 @@ use super::{entry, keys, lists, sums};
 use crate::StoreError;
 use crate::draft::Draft;
 use crate::projection::Source;
+use crate::writer::Archive;
 
 /// By what the feed grew.
 #[derive(Debug)]
@@ -143,53 +145,64 @@ pub(crate) struct Archived {
     pub(crate) settled: Option<u64>,
 }
 
-/// Stages the removal of entries of the feed before `before`, and of their rows. A row whose cost a correction says is no row of
-/// unknown cost any more: nobody could see that later. Their sums have to be complete for that: all
-/// is settled first, unless the round has done so (`is_settled`).
+/// Stages the removal of entries of the feed before `before`, and of their rows. A row that was `priced` later is no row of
+/// unknown cost in sums any more, since its correction cannot be looked up once it is archived. The sums have to be complete
+/// for that: all is settled first, unless the round has done so (`is_settled`).
 pub(crate) fn archive(
     source: &Source,
     draft: &mut Draft<'_>,
     is_settled: bool,
-    before: Timestamp,
-    numbers: &[u64],
+    Archive { before, numbers, priced }: &Archive,
 ) -> Result<Archived, StoreError> {
     let settled = if is_settled { None } else { tail::settle(source, draft)? };
     let durable = source.feed_end.load(Ordering::Relaxed);
-    let (mut rows, mut last, mut priced) = (Vec::new(), 0, Vec::new());
+    let (mut rows, mut last) = (Vec::new(), 0);
     for number in numbers.iter().filter(|number| **number <= durable) {
         let key = keys::feed(*number);
         let Some(stored) = draft.get(&key)? else { continue };
-        if entry::time(&stored).is_none_or(|time| time >= before) {
+        if entry::time(&stored).is_none_or(|time| time >= *before) {
             continue;
         }
         if entry::is_row(&stored) {
-            let row = entry::row(&key, &stored)?;
-            if row.cost.is_none() && is_corrected(source, &row)? {
-                priced.push(Pending::new(*number, &row.view()));
+            let row = Pending::new(*number, &entry::row(&key, &stored)?.view());
+            if priced.contains(number) {
+                sums::priced(draft, &row)?;
             }
-            rows.push(Pending::new(*number, &row.view()));
+            rows.push(row);
         }
         draft.remove(key);
         last = last.max(*number);
     }
     let count = rows.len() as u64;
     lists::remove(draft, rows)?;
-    priced.iter().try_for_each(|row| sums::priced(draft, row))?;
     raise(draft, keys::FEED_MARK, last)?;
     raise(draft, keys::ARCHIVED_MARK, before.as_millis())?;
     Ok(Archived { rows: count, settled })
 }
 
-/// Whether a row has a correction.
-fn is_corrected(source: &Source, row: &LedgerRow) -> Result<bool, StoreError> {
-    let mut found = false;
-    let span = (row.ended.as_millis(), u64::MAX);
-    let list = List::of_session(row.session);
-    Reader::of_session(source, row.session).each_row(&list, span, None, &mut |_, other| {
-        found = other.corrects.as_ref() == Some(&row.id);
-        Ok(!found)
-    })?;
-    Ok(found)
+/// The numbers of those of these rows that have no cost, and a correction that says it. Reads each of their sessions.
+pub(crate) fn priced_later(source: &Source, numbers: &[u64]) -> Result<HashSet<u64>, StoreError> {
+    let mut unpriced = HashMap::<SessionId, Vec<(u64, LedgerRow)>>::new();
+    for number in numbers {
+        let key = keys::feed(*number);
+        let Some(stored) = source.table.get(&key)?.filter(|stored| entry::is_row(stored)) else { continue };
+        let row = entry::row(&key, &stored)?;
+        if row.cost.is_none() {
+            unpriced.entry(row.session).or_default().push((*number, row));
+        }
+    }
+    let mut priced = HashSet::new();
+    for (session, rows) in unpriced {
+        let from = rows.iter().map(|(_, row)| row.ended.as_millis()).min().unwrap_or_default();
+        let mut corrected = HashSet::new();
+        let reader = Reader::of_session(source, session);
+        reader.each_row(&List::of_session(session), (from, u64::MAX), None, &mut |_, row| {
+            corrected.extend(row.corrects);
+            Ok(true)
+        })?;
+        priced.extend(rows.iter().filter(|(_, row)| corrected.contains(&row.id)).map(|(number, _)| *number));
+    }
+    Ok(priced)
 }
 
 /// Makes a number that is kept at least this.
