@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use playhouse_billing::export::{DeadLetter, Place};
 use playhouse_exporters::{
-    Exporters, LedgerFeed, Leftover, Retried, SinkStatus, Surroundings, Wanted, exported_up_to, forget,
-    leftovers, letters, retry, status_at_rest,
+    Exporters, LedgerFeed, Leftover, Retried, SinkStatus, Surroundings, SystemTimer, Wanted, exported_up_to,
+    forget, leftovers, letters, retry, status_at_rest,
 };
 use playhouse_protocol::CommandError;
 use playhouse_protocol::nearest::did_you_mean;
@@ -259,7 +259,7 @@ fn surroundings() -> Surroundings {
         let random = RandomState::new().hash_one(());
         f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
     };
-    Surroundings { clock: Arc::new(now), random: Arc::new(random) }
+    Surroundings { clock: Arc::new(now), timer: Arc::new(SystemTimer::start()), random: Arc::new(random) }
 }
 
 async fn blocking<T: Send + 'static>(

@@ -19,7 +19,8 @@ use playhouse_billing::budget::{
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::AttemptEnded;
-use playhouse_protocol::{Cost, Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
+use playhouse_protocol::usage::Totals;
+use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
 use playhouse_session::Session;
 use playhouse_store::Ledger;
 use playhouse_workspace::Pool;
@@ -92,21 +93,13 @@ pub(crate) struct Purse {
     under_way: AtomicU32,
 }
 
-/// What was used before an attempt, as its session knows.
+/// What the turn of a session used before an attempt, as its log says.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
-    /// By its turn.
-    turn: Spent,
-    /// By its session, without those below it.
-    session: Spent,
-}
+pub(crate) struct Before(Totals);
 
 impl Before {
     pub(crate) fn new(session: &Session) -> Self {
-        Self {
-            turn: session.turn.as_ref().map(|turn| turn.totals.into()).unwrap_or_default(),
-            session: session.summary.totals().into(),
-        }
+        Self(session.turn.as_ref().map(|turn| turn.totals).unwrap_or_default())
     }
 }
 
@@ -150,18 +143,18 @@ impl Purses {
         &self.budgets
     }
 
-    /// Rows of a session of the tree below `root` were corrected: what was spent of their accounts is read again before the
-    /// next reservation.
-    pub(crate) fn corrected(&self, tenant: &str, root: SessionId) {
+    /// Rows of a tenant were corrected: what was spent of its accounts is read again before the next reservation.
+    pub(crate) fn corrected(&self, tenant: &str) {
         let mut tenants = self.lock();
         let Some(tenant) = tenants.get_mut(tenant) else { return };
-        for account in [Account::Tenant, Account::Session(root)] {
+        let live = tenant.live.keys().map(|root| Account::Session(*root));
+        for account in live.chain([Account::Tenant]) {
             // Whoever reads just now reads again.
             tenant.stirs.entry(account).or_default().arrived += 1;
-            if tenant.book.knows(account) {
-                tenant.stale.insert(account);
-            }
         }
+        // What a turn used is not read from the ledger.
+        let read = tenant.book.accounts().filter(|account| !matches!(account, Account::Turn(_)));
+        tenant.stale.extend(read);
     }
 
     /// What a tenant spent within the period that runs, where it is followed.
@@ -222,6 +215,7 @@ impl Tenant {
     fn settle(&mut self, attempt: AttemptId, accounts: &[Account], used: Used, day: Day) {
         self.open.remove(&attempt);
         let decided = self.book.settle(attempt, accounts, used, day);
+        self.stale.retain(|account| self.book.knows(*account));
         self.tell(decided);
     }
 
@@ -321,16 +315,19 @@ impl Purse {
         &self,
         books: Books<'_>,
         (attempt, model, turn): (AttemptId, &ModelRef, Option<MessageId>),
-        before: Before,
+        Before(used): Before,
         (input, output): (u64, u64),
         waits: impl FnOnce(&Wait),
     ) -> Result<(), ErrorInfo> {
         let worst = Worst::of(&books.directory.prices(model), input, output);
-        self.load(books, before.session).await?;
+        self.load(books).await?;
         let charges = self.charges(turn);
         let reserved = self.with(|tenant| {
             if let Some(turn) = turn.filter(|_| !self.turn_limits.is_none()) {
-                tenant.book.begin(Account::Turn(turn), before.turn);
+                // After a restart its rows without a cost count as they did before: with what a step may cost.
+                let unpriced = used.unpriced;
+                let spent = Spent::from(used).with_unpriced(unpriced, worst.cost.unwrap_or_default());
+                tenant.book.begin(Account::Turn(turn), spent);
             }
             let decided = tenant.book.roll(Day::of(now()));
             tenant.tell(decided);
@@ -382,7 +379,10 @@ impl Drop for Purse {
                 tenant.book.forget(account);
                 tenant.stirs.remove(&account);
                 tenant.loading.remove(&account);
-                tenant.stale.remove(&account);
+                // One that is still held stays to be read again.
+                if !tenant.book.knows(account) {
+                    tenant.stale.remove(&account);
+                }
             }
         }
         if tenant.live.is_empty() && tenant.book.is_quiet() {
@@ -411,20 +411,14 @@ fn is_row(record: &Record) -> bool {
 }
 
 fn used(ended: &AttemptEnded) -> Used {
-    let cost = ended.charges().try_fold(Cost::ZERO, |mut sum, (_, cost)| {
-        sum += cost?;
-        Some(sum)
-    });
-    match (&ended.usage, cost) {
-        (None, _) => Used::Nothing,
-        (Some(_), cost) => {
-            let tokens =
-                ended.charges().fold(0, |sum: u64, (usage, _)| sum.saturating_add(usage.tokens.total()));
-            match cost {
-                Some(cost) => Used::Known(Spent { cost, tokens }),
-                None => Used::Unpriced(tokens),
-            }
-        }
+    if ended.usage.is_none() {
+        return Used::Nothing;
+    }
+    let mut totals = Totals::default();
+    ended.charges().for_each(|(usage, cost)| totals.add_attempt(usage, cost));
+    match totals.unpriced {
+        0 => Used::Known(totals.into()),
+        rows => Used::Unpriced { known: totals.into(), rows },
     }
 }
 

@@ -117,7 +117,7 @@ async fn sums(reach: &Reach, arguments: SumArguments) -> Result<(), Failure> {
     let is_all = from.is_none() && to.is_none();
     let (from, to) = (from.map(Day::start), to.map(Day::start));
     let (by, labels) = Grouping::split(&groups);
-    let mut query = UsageQuery { tenant, from, to, by, labels, after: None, limit: PAGE };
+    let mut query = UsageQuery { tenant, from, to, by, labels, limit: PAGE, ..UsageQuery::default() };
     let mut lines: Vec<UsageLine> = Vec::new();
     loop {
         let page = reach.usage(query.clone()).await?;

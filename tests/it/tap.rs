@@ -54,6 +54,16 @@ impl Tap {
         })
     }
 
+    /// That hears what it is asked, and never answers.
+    pub(crate) fn silent() -> Self {
+        Self::serve(|mut client, heard| {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = client.read(&mut piece) {
+                heard.lock().unwrap().extend_from_slice(&piece[..count]);
+            }
+        })
+    }
+
     fn serve(talk: impl Fn(TcpStream, &Mutex<Vec<u8>>) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());

@@ -1,12 +1,18 @@
 //! Usage objects of providers, and what becomes of them in the ledger: worked examples in each dialect.
 
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use mock_llm::Model;
-use playhouse::protocol::ledger::Purpose;
-use playhouse::protocol::usage::Quality;
+use playhouse::protocol::ledger::{FeedItem, LedgerClosed, Purpose};
+use playhouse::protocol::usage::{Cost, Quality};
+use playhouse::protocol::{LedgerRow, Timestamp};
+use playhouse::store::Store;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, finish, until};
 use crate::tap::Tap;
 use crate::usage::rows;
 
@@ -59,8 +65,10 @@ fn answer(provider: &str, model: &str, usage: &Value, service_tier: Option<&str>
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{body}")
 }
 
-#[test]
-fn usage_objects_of_each_dialect_give_their_sums() {
+/// A provider, a model of it, a usage object in its dialect, the tier that stands beside it, and what that costs in dollars.
+type Example = (&'static str, &'static str, Value, Option<&'static str>, &'static str);
+
+fn examples() -> Vec<Example> {
     let responses = |input: u64, details: Value, output: u64| {
         json!({"input_tokens": input, "input_tokens_details": details, "output_tokens": output,
             "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": input + output})
@@ -77,7 +85,7 @@ fn usage_objects_of_each_dialect_give_their_sums() {
     let advisor = json!([{"type": "advisor_message", "model": "claude-haiku-5-5", "input_tokens": 10_000, "output_tokens": 100}]);
     let lifetimes = json!({"cached_tokens": 0, "cache_write_tokens": 30_000,
         "cache_write_tokens_details": {"ttl_30m_tokens": 10_000, "ttl_12h_tokens": 20_000}});
-    for (provider, model, usage, service_tier, dollars) in [
+    vec![
         (
             "openai",
             "gpt-6.1-sol",
@@ -133,23 +141,60 @@ fn usage_objects_of_each_dialect_give_their_sums() {
             None,
             "0.007392",
         ),
-    ] {
+    ]
+}
+
+/// The provider of an example is at `url`. Whatever was configured of another one is gone.
+fn configure(stage: &Stage, (provider, model, ..): &Example, url: &str) {
+    let text = fs_err::read_to_string(&stage.config).unwrap();
+    let text = text.split(MARK).next().unwrap();
+    let dialect = if *provider == "openai" { "dialect = \"openai-responses\"\n" } else { "" };
+    let version = if matches!(*provider, "google" | "anthropic") { "" } else { "/v1" };
+    let lines = format!(
+        "[providers.{provider}]\n{dialect}base_url = \"{url}{version}\"\napi_key_env = \"WORKED_KEY\"\n\
+         [providers.{provider}.models.\"{model}\".cost.multiples]\noff_peak = 1\n"
+    );
+    fs_err::write(&stage.config, format!("{text}{MARK}\n{lines}")).unwrap();
+}
+
+/// Stands before what [`configure`] writes.
+const MARK: &str = "# worked";
+
+/// A command with the key of every example.
+fn command<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Command {
+    let mut command = stage.command(arguments);
+    command.env("WORKED_KEY", "k-0123456789");
+    command
+}
+
+/// Runs a turn that is answered with this usage object.
+fn run(stage: &Stage, example: &Example) {
+    let (provider, model, usage, service_tier, _) = example;
+    let tap = Tap::answering(answer(provider, model, usage, *service_tier));
+    configure(stage, example, tap.url());
+    finish(command(stage, ["run", "-m", &format!("{provider}/{model}"), "Go."])).is(0);
+}
+
+fn turns(rows: Vec<LedgerRow>) -> Vec<LedgerRow> {
+    rows.into_iter().filter(|row| row.purpose == Purpose::Turn).collect()
+}
+
+fn sum(rows: &[LedgerRow]) -> Decimal {
+    rows.iter().map(|row| row.cost.unwrap().0).sum()
+}
+
+fn dollars(text: &str) -> Decimal {
+    text.parse().unwrap()
+}
+
+#[test]
+fn usage_objects_of_each_dialect_give_their_sums() {
+    for example in examples() {
         let stage = Stage::new(Model::new());
-        let tap = Tap::answering(answer(provider, model, &usage, service_tier));
-        let dialect = if provider == "openai" { "dialect = \"openai-responses\"\n" } else { "" };
-        let version = if provider == "google" || provider == "anthropic" { "" } else { "/v1" };
-        stage.configure(&format!(
-            "[providers.{provider}]\n{dialect}base_url = \"{}{version}\"\napi_key_env = \"WORKED_KEY\"\n\
-             [providers.{provider}.models.\"{model}\".cost.multiples]\noff_peak = 1\n",
-            tap.url()
-        ));
-        let name = format!("{provider}/{model}");
-        let mut command = stage.command(["run", "-m", &name, "Go."]);
-        command.env("WORKED_KEY", "k-0123456789");
-        crate::stage::finish(command).is(0);
-        let rows: Vec<_> = rows(&stage).into_iter().filter(|row| row.purpose == Purpose::Turn).collect();
-        let sum: Decimal = rows.iter().map(|row| row.cost.unwrap().0).sum();
-        assert_eq!(sum.normalize().to_string(), dollars, "{name} {usage}: {rows:#?}");
+        run(&stage, &example);
+        let rows = turns(rows(&stage));
+        let (provider, model, usage, _, expected) = example;
+        assert_eq!(sum(&rows), dollars(expected), "{provider}/{model} {usage}: {rows:#?}");
         assert!(
             rows.iter().all(|row| row.quality == Quality::Reported && row.assumed.is_empty()),
             "{rows:#?}"
@@ -157,5 +202,83 @@ fn usage_objects_of_each_dialect_give_their_sums() {
         for row in &rows {
             assert_eq!(row.prices.cost(&row.tokens), row.cost, "the prices of a row give its cost");
         }
+    }
+}
+
+#[test]
+fn the_sums_stay_over_hours_that_close_and_what_is_late_says_so() {
+    let stage = Stage::new(Model::new());
+    let now = || {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        u64::try_from(since.as_millis()).unwrap()
+    };
+    let close = |until: u64| {
+        let store = Store::open(&stage.data).unwrap();
+        store.ledger.close(Timestamp::from_millis(until)).unwrap();
+    };
+    close(1);
+    let examples = examples();
+    let (in_time, late) = examples.split_at(7);
+    for example in in_time {
+        run(&stage, example);
+        close(now() + 1);
+    }
+    // An hour that is not over: all that follows is late.
+    close(now() + 3_600_000);
+    for example in late {
+        run(&stage, example);
+    }
+    let feed = Store::open(&stage.data).unwrap().ledger.feed(0, 10_000).unwrap();
+    let (mut open, mut closed, mut all) = (Vec::new(), 0, Vec::new());
+    for (_, item) in feed {
+        match item {
+            FeedItem::Row(row) => open.push(*row),
+            FeedItem::Closed(LedgerClosed { until }) => {
+                assert!(open.iter().all(|row| row.ended < until && !row.late), "{until:?}: {open:#?}");
+                if let Some((.., expected)) = in_time.get(closed) {
+                    assert_eq!(sum(&turns(open.clone())), dollars(expected), "{closed}");
+                }
+                closed += 1;
+                all.append(&mut open);
+            }
+            FeedItem::TurnEnded(_) => {}
+        }
+    }
+    assert_eq!(closed, in_time.len() + 1);
+    assert!(open.iter().all(|row| row.late), "{open:#?}");
+    all.append(&mut open);
+    let expected: Decimal = examples.iter().map(|(.., expected)| dollars(expected)).sum();
+    assert_eq!(sum(&turns(all)), expected);
+}
+
+#[test]
+fn the_sums_stay_when_the_engine_is_killed_in_the_middle() {
+    for example in examples() {
+        let stage = Stage::new(Model::new());
+        let silent = Tap::silent();
+        configure(&stage, &example, silent.url());
+        let (provider, model, usage, service_tier, expected) = &example;
+        let mut killed = command(&stage, ["run", "-m", &format!("{provider}/{model}"), "Go."]);
+        let mut killed =
+            killed.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("it was asked", || silent.heard().contains("POST"));
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let tap = Tap::answering(answer(provider, model, usage, *service_tier));
+        configure(&stage, &example, tap.url());
+        finish(command(&stage, ["run", "-c", "Go on."])).is(0);
+        let rows = turns(rows(&stage));
+        let (reported, lost): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| row.quality == Quality::Reported);
+        assert_eq!(lost.len(), 1, "{provider}/{model}: {lost:#?}");
+        assert_eq!((lost[0].quality, lost[0].cost > Some(Cost::ZERO)), (Quality::Estimated, true));
+        let asked = tap.heard().matches("\r\nx-playhouse-attempt:").count();
+        let of_turns: BTreeSet<_> = reported.iter().map(|row| row.step).collect();
+        assert!(!of_turns.is_empty() && of_turns.len() <= asked, "{reported:#?}");
+        assert_eq!(
+            sum(&reported),
+            dollars(expected) * Decimal::from(of_turns.len()),
+            "{provider}/{model} {usage}"
+        );
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use playhouse_billing::budget::{Account, Spent};
 use playhouse_protocol::ledger::{RowQuery, UsageQuery};
-use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 
@@ -13,8 +12,8 @@ use super::{Books, Purse};
 use crate::base::now;
 
 impl Purse {
-    /// Sees to it that what its session and its tenant use is followed. `own` is what the session used itself.
-    pub(super) async fn load(&self, books: Books<'_>, own: Spent) -> Result<(), ErrorInfo> {
+    /// Sees to it that what its session and its tenant use is followed.
+    pub(super) async fn load(&self, books: Books<'_>) -> Result<(), ErrorInfo> {
         for account in self.accounts() {
             if self.with(|tenant| tenant.knows(account)) {
                 continue;
@@ -22,7 +21,7 @@ impl Purse {
             // All sessions of a tenant may want it at once: one reads, and the others wait for it.
             let loading = self.with(|tenant| Arc::clone(tenant.loading.entry(account).or_default()));
             let held = loading.lock().await;
-            self.load_account(books, account, own).await?;
+            self.load_account(books, account).await?;
             drop(held);
             self.with(|tenant| tenant.loading.remove(&account));
         }
@@ -31,7 +30,7 @@ impl Purse {
 
     /// Reads until no row arrived meanwhile and none is on its way. No attempt that is charged to the account runs before,
     /// so that only the ends of those that were lost can come in between.
-    async fn load_account(&self, books: Books<'_>, account: Account, own: Spent) -> Result<(), ErrorInfo> {
+    async fn load_account(&self, books: Books<'_>, account: Account) -> Result<(), ErrorInfo> {
         loop {
             let arrived = self.purses.arrived.notified();
             tokio::pin!(arrived);
@@ -50,7 +49,7 @@ impl Purse {
                 arrived.await;
                 continue;
             }
-            let spent = self.read(books, account, own, day).await?;
+            let spent = self.read(books, account, day).await?;
             let is_still = self.with(|tenant| {
                 let now = tenant.stirs.get(&account).copied().unwrap_or_default();
                 let is_still = now == stir && tenant.book.period() == self.of_tenant.per.period(day);
@@ -73,13 +72,7 @@ impl Purse {
     ///
     /// # Errors
     /// The ledger cannot be read, or the model of a row still has no price, and money is limited.
-    async fn read(
-        &self,
-        books: Books<'_>,
-        account: Account,
-        own: Spent,
-        day: Day,
-    ) -> Result<Spent, ErrorInfo> {
+    async fn read(&self, books: Books<'_>, account: Account, day: Day) -> Result<Spent, ErrorInfo> {
         let ledger = Arc::clone(books.ledger);
         let (tenant, root) = (self.tenant.to_string(), self.root);
         let from = self.of_tenant.per.start(day);
@@ -90,7 +83,7 @@ impl Purse {
         };
         let spent = books.pool.run(move || match account {
             Account::Tenant => spent_of_tenant(&*ledger, tenant, from, limits_money),
-            Account::Session(_) => spent_of_tree(&*ledger, root, limits_money),
+            Account::Session(_) => spent_of_tree(&*ledger, tenant, root, limits_money),
             // Turns say themselves what they used.
             Account::Turn(_) => Ok((Spent::default(), Some(Vec::new()))),
         });
@@ -108,9 +101,7 @@ impl Purse {
             );
             ErrorInfo::new(ErrorCode::Budget, message)
         })?;
-        // Its oldest rows may have been archived; what the top of the tree used itself is known without them.
-        let is_own = account == Account::Session(self.session);
-        Ok(if is_own { spent.max(own) } else { spent })
+        Ok(spent)
     }
 }
 
@@ -131,18 +122,21 @@ pub(crate) fn spent_of_tenant(
     Ok((totals.into(), rows))
 }
 
-/// The same of a session and those below it.
+/// The same of a session and those below it. What the session at the top used itself is known when its rows were archived,
+/// from its sums.
 fn spent_of_tree(
     ledger: &dyn Ledger,
+    tenant: String,
     root: SessionId,
     limits_money: bool,
 ) -> Result<(Spent, Option<Vec<Unpriced>>), StoreError> {
+    let own = UsageQuery { tenant: Some(tenant), session: Some(root), ..UsageQuery::default() };
+    let mut totals = ledger.usage(&own)?.groups.first().map(|group| group.sum.totals).unwrap_or_default();
     let all = RowQuery { root: Some(root), limit: PAGE, ..RowQuery::default() };
     let mut query = all.clone();
-    let mut totals = Totals::default();
     loop {
         let page = ledger.rows(&query)?;
-        page.rows.iter().for_each(|row| totals += row.totals());
+        page.rows.iter().filter(|row| row.session != root).for_each(|row| totals += row.totals());
         match page.next {
             Some(next) => query.after = Some(next),
             None => break,

@@ -112,6 +112,27 @@ fn what_a_crashed_session_reserved_is_settled_when_it_comes_back() {
 }
 
 #[test]
+fn nothing_is_kept_of_corrections_of_sessions_that_are_not_there_and_held_accounts_are_read_again() {
+    let purses = purses();
+    let one = purses.enter(&session(1, None), &[]).unwrap();
+    let two = purses.enter(&session(2, None), &[]).unwrap();
+    assert_eq!(reserve(&two, id(7)), Answer::Granted);
+    let account = Account::Session(two.root);
+    drop(two);
+    for _ in 0..100 {
+        purses.corrected("acme");
+    }
+    purses.corrected("somebody");
+    assert_eq!(one.with(|tenant| (tenant.stirs.len(), tenant.knows(account))), (2, false));
+    // The session crashed: what it reserved holds its account, whose use is not known before it is read.
+    let two = purses.enter(&session(2, None), &[id(7)]).unwrap();
+    assert!(!two.with(|tenant| tenant.knows(account)));
+    two.flushed(&ended(id(7), 20));
+    drop(two);
+    assert!(one.with(|tenant| !tenant.book.knows(account) && !tenant.stale.contains(&account)));
+}
+
+#[test]
 fn a_session_that_cannot_go_on_leaves_its_place_to_those_that_wait() {
     let purses = purses();
     let (one, two) = (purses.enter(&session(1, None), &[]), purses.enter(&session(2, None), &[]));

@@ -243,6 +243,29 @@ async fn an_attempt_that_was_lost_counts_before_the_next_one_is_reserved() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_turn_used_without_a_price_counts_after_a_restart() {
+    let first_step = dear(call("probe", json!({"mode": "quick"})));
+    let model = Model::new().step(first_step).step(text("slow").delay(Duration::from_secs(60)));
+    let first = stage(Script::new().model("dear", model), Budgets::default()).await;
+    first.directory.dearness.store(0, Ordering::SeqCst);
+    let session = first.session("dear").await;
+    let mut events = session.events(None).await.unwrap();
+    session.prompt(Prompt::text("go")).await.unwrap();
+    until(&mut events, |record| matches!(record, Record::AttemptEnded(_))).await;
+    until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
+    // As after `kill -9`: both attempts of the turn have no cost, and a step may need $0.007 now.
+    let budgets = Budgets { turn: money("0.02"), ..Budgets::default() };
+    let script = Script::new().model("dear", Model::new().step(dear(text("Done."))));
+    let second = again(&first, script, budgets).await;
+    let mut events =
+        second.engine.session(session.id()).await.unwrap().events(Some(Seq::START)).await.unwrap();
+    let ended = until(&mut events, |record| matches!(record, Record::TurnEnded(_))).await;
+    let Record::TurnEnded(ended) = ended else { unreachable!() };
+    let message = refusal(&ended);
+    assert!(message.contains("$0.015 is used, and the step may need $0.0075"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_that_waits_says_so_can_be_aborted_and_goes_on_when_there_is_room() {
     let script = plain().model("slow", Model::new().step(text("slow").delay(Duration::from_secs(60))));
     let stage = stage(script, of_tenant(tokens(5_000))).await;

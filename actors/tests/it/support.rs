@@ -200,10 +200,14 @@ impl AgentDirectory for TestDirectory {
 
 impl ModelDirectory for TestDirectory {
     fn prices(&self, model: &ModelRef) -> PriceList {
-        if model.model == "priceless" {
+        let dearness = match &*model.model {
+            "priceless" => 0,
+            "dear" => self.dearness.load(Ordering::SeqCst),
+            _ => 1,
+        };
+        if dearness == 0 {
             return PriceList::default();
         }
-        let dearness = if model.model == "dear" { self.dearness.load(Ordering::SeqCst) } else { 1 };
         Prices { input: Some(dearness.into()), output: Some((5 * dearness).into()), ..Prices::default() }
             .into()
     }

@@ -199,6 +199,13 @@ impl Spent {
     pub fn max(self, other: Self) -> Self {
         Self { cost: self.cost.max(other.cost), tokens: self.tokens.max(other.tokens) }
     }
+
+    /// With rows of unknown cost beside it, each of which is taken to cost this much.
+    #[must_use]
+    pub fn with_unpriced(mut self, rows: u64, each: Cost) -> Self {
+        self.cost += Cost(each.0.saturating_mul(rows.into()));
+        self
+    }
 }
 
 impl AddAssign for Spent {
@@ -221,8 +228,13 @@ pub enum Used {
     Nothing,
     /// So much.
     Known(Spent),
-    /// So many tokens, of which a class has no price: they are taken to cost what was reserved.
-    Unpriced(u64),
+    /// So much as is known, and beside it the cost of some rows: each is taken to cost what was reserved.
+    Unpriced {
+        /// The tokens of all rows, and the cost of those that have one.
+        known: Spent,
+        /// The number of rows without a cost.
+        rows: u64,
+    },
     /// That is not known: what was reserved is taken to be used.
     Unknown,
 }

@@ -21,7 +21,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use playhouse_billing::export::{FeedItem, TurnEnd};
-use playhouse_exporters::{Exporters, Feed, LedgerFeed, Sink, SinkConfig, SinkKind, Surroundings};
+use playhouse_exporters::{
+    Exporters, Feed, LedgerFeed, Sink, SinkConfig, SinkKind, Surroundings, SystemTimer,
+};
 use playhouse_protocol::ledger::{CostByClass, Purpose, RowId, Tier};
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, SessionCreated, TurnEnded, TurnOutcome,
@@ -93,6 +95,7 @@ fn export(config: &SinkConfig, feed: Arc<dyn Feed>, store: &Store) -> Result<Dur
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let surroundings = Surroundings {
         clock: Arc::new(|| Timestamp::from_millis(1_800_000_000_000)),
+        timer: Arc::new(SystemTimer::start()),
         random: Arc::new(|| 0.5),
     };
     let end = feed.end();

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 use playhouse_protocol::Timestamp;
 use playhouse_store::{Shelf, StoreError};
 use tokio::sync::Notify;
@@ -20,11 +21,43 @@ use crate::records::RecordError;
 use crate::sink::Sink;
 use crate::status::{Board, SinkStatus};
 
-/// What sinks are given instead of a clock and a source of randomness of their own.
+/// A clock that nobody sets, and waits by it.
+pub trait Timer: Send + Sync {
+    /// The time since a moment that stays the same for as long as the timer is there.
+    fn elapsed(&self) -> Duration;
+
+    /// Resolves after this time. Dropping it is fine.
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
+}
+
+/// The timer of the system, from the moment at which it was made.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemTimer(Instant);
+
+impl SystemTimer {
+    /// One that begins now.
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Timer for SystemTimer {
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        tokio::time::sleep(time).boxed()
+    }
+}
+
+/// What sinks are given instead of clocks and a source of randomness of their own.
 #[derive(Clone)]
 pub struct Surroundings {
     /// Wall-clock time.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Monotonic time, by which the ledger is closed.
+    pub timer: Arc<dyn Timer>,
     /// A number from 0 to 1, which spreads waits.
     pub random: Arc<dyn Fn() -> f64 + Send + Sync>,
 }

@@ -51,7 +51,7 @@ mod status;
 
 pub use config::{ConfigError, SinkConfig, SinkKind, Start};
 pub use dead::{Retried, Wanted, letters, retry};
-pub use exporters::{Exporters, Surroundings};
+pub use exporters::{Exporters, Surroundings, SystemTimer, Timer};
 pub use feed::{Feed, LedgerFeed};
 pub use file::ACTIVE;
 pub use rest::{Leftover, exported_up_to, forget, leftovers, status_at_rest};

@@ -419,7 +419,17 @@ impl AnswerStream {
     /// What the provider reported so far. Its quality is that of the figures; whether the answer was cut is known to the
     /// caller.
     pub fn usage_so_far(&self) -> Option<Usage> {
-        self.decoder.usage()
+        self.decoder.usage().map(|usage| self.located(usage))
+    }
+
+    /// With the region of the server among the ways in which the answer was served.
+    fn located(&self, mut usage: Usage) -> Usage {
+        if let Some(region) = self.endpoint.region()
+            && usage.served.iter().all(|name| name != region)
+        {
+            usage.served.push(region.to_owned());
+        }
+        usage
     }
 
     /// What the provider reported so far, where it reported something since this was called last. Costs nothing where it
@@ -429,7 +439,7 @@ impl AnswerStream {
         if std::mem::replace(&mut self.usage_reports, reports) == reports {
             return None;
         }
-        self.decoder.usage()
+        self.usage_so_far()
     }
 
     /// What is known now that [`next`](Self::next) returned `false`.
@@ -447,6 +457,7 @@ impl AnswerStream {
             }
             _ => {
                 let mut answer = self.decoder.finish().map_err(|error| self.named(error))?;
+                answer.usage = answer.usage.map(|usage| self.located(usage));
                 match answer.usage.as_ref().map(|usage| usage.quality) {
                     None => answer.repairs.note(Repair::NoUsage),
                     Some(Quality::Unreconciled) => answer.repairs.note(Repair::UnreconciledUsage),

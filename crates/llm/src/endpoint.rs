@@ -56,6 +56,15 @@ impl Endpoint {
         self.dialect == DialectKind::Anthropic && host(&self.base_url) == "api.anthropic.com"
     }
 
+    /// The region in which the server answers, where its provider has hosts by region and prices of their own for them.
+    pub(crate) fn region(&self) -> Option<&'static str> {
+        match host(&self.base_url) {
+            "eu.api.openai.com" => Some("eu"),
+            "us.api.openai.com" => Some("us"),
+            _ => None,
+        }
+    }
+
     /// Adds the header by which that request is understood.
     pub fn ask_for_drop(&mut self) {
         const NAME: &str = "anthropic-beta";

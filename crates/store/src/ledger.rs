@@ -58,7 +58,7 @@ pub(crate) use read::{archivable, archived_before, feed, rows};
 pub(crate) use tail::{Tail, settle_some};
 pub(crate) use unreadable::Unreadable;
 pub(crate) use usage::usage;
-pub(crate) use write::{Archived, Growth, Staging, archive};
+pub(crate) use write::{Archived, Growth, Staging, archive, priced_later};
 
 /// Of the values that are stored here as JSON.
 const VERSION: u8 = 1;

@@ -230,7 +230,9 @@ impl Ledger for TableStore {
     }
 
     fn archive(&self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
-        let archive = Archive { before, numbers: numbers.to_vec() };
+        // Read here, where nobody else waits for it.
+        let priced = ledger::priced_later(&self.source, numbers)?;
+        let archive = Archive { before, numbers: numbers.to_vec(), priced };
         self.wait_for("the ledger was archived", |done| Request::Archive(archive, done))
     }
 

@@ -16,6 +16,7 @@ use crate::ledger::{Archived, Growth, Staging};
 use crate::projection::{self, Source, Standing};
 use crate::table::{Batch, for_each};
 use crate::veil::Before;
+use crate::writer::Archive;
 use crate::{Append, Damage, StoreError, index, keys, ledger, lineage};
 
 /// How many sessions the writer remembers between rounds: at some kilobytes each.
@@ -221,12 +222,11 @@ impl<'a> Round<'a> {
         Ok(true)
     }
 
-    /// Stages the removal of entries of the ledger's feed from before `before`; how many rows are among them.
-    pub(crate) fn archive(&mut self, before: Timestamp, numbers: &[u64]) -> Result<u64, StoreError> {
+    /// Stages the removal of entries of the ledger's feed from before a time; how many rows are among them.
+    pub(crate) fn archive(&mut self, archive: &Archive) -> Result<u64, StoreError> {
         let mut draft = Draft::new(&*self.source.table, &self.batch);
         let is_settled = self.settled.is_some();
-        let Archived { rows, settled } =
-            ledger::archive(self.source, &mut draft, is_settled, before, numbers)?;
+        let Archived { rows, settled } = ledger::archive(self.source, &mut draft, is_settled, archive)?;
         let staged = draft.changes;
         self.settled = self.settled.or(settled);
         self.stage(staged);
@@ -235,26 +235,29 @@ impl<'a> Round<'a> {
 
     /// Stages corrections of rows.
     pub(crate) fn correct(&mut self, corrections: &[LedgerRow]) -> Result<(), StoreError> {
+        self.grow(|staging| corrections.iter().try_for_each(|row| staging.row(&row.view())))
+    }
+
+    /// Stages that the ledger is closed up to a time.
+    pub(crate) fn close(&mut self, until: Timestamp) -> Result<(), StoreError> {
+        self.grow(|staging| {
+            staging.close(until);
+            Ok(())
+        })
+    }
+
+    /// Stages what `add` adds to the ledger. Where it fails, nothing of it is staged.
+    fn grow(
+        &mut self,
+        add: impl FnOnce(&mut Staging<'_, '_, '_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let mut draft = Draft::new(&*self.source.table, &self.batch);
         let mut growth = self.growth.next();
-        let mut staging = Staging::new(&mut draft, &mut growth);
-        for row in corrections {
-            staging.correction(row)?;
-        }
+        add(&mut Staging::new(&mut draft, &mut growth))?;
         let staged = draft.changes;
         self.growth.add(growth);
         self.stage(staged);
         Ok(())
-    }
-
-    /// Stages that the ledger is closed up to a time.
-    pub(crate) fn close(&mut self, until: Timestamp) {
-        let mut draft = Draft::new(&*self.source.table, &self.batch);
-        let mut growth = self.growth.next();
-        Staging::new(&mut draft, &mut growth).close(until);
-        let staged = draft.changes;
-        self.growth.add(growth);
-        self.stage(staged);
     }
 
     /// Writes what was staged, durably.

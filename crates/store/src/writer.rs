@@ -7,6 +7,7 @@
 //! removed (`compact`).
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,6 +51,8 @@ pub(crate) enum Request {
 pub(crate) struct Archive {
     pub(crate) before: Timestamp,
     pub(crate) numbers: Vec<u64>,
+    /// Those of them that are rows without a cost whose corrections say it.
+    pub(crate) priced: HashSet<u64>,
 }
 
 pub(crate) type ArchiveDone = Box<dyn FnOnce(Result<u64, StoreError>) + Send>;
@@ -359,16 +362,11 @@ fn stage(round: &mut Round<'_>, request: Request) -> Answer {
             let set = guarded(|| round.compare_and_set(&key, expected.as_deref(), new.as_deref()));
             Answer::Shelf(done, set)
         }
-        Request::Archive(Archive { before, numbers }, done) => {
-            Answer::Ledger(done, guarded(|| round.archive(before, &numbers)))
-        }
+        Request::Archive(archive, done) => Answer::Ledger(done, guarded(|| round.archive(&archive))),
         Request::Correct(corrections, done) => {
             Answer::LedgerChange(done, guarded(|| round.correct(&corrections)))
         }
-        Request::Close(until, done) => {
-            round.close(until);
-            Answer::LedgerChange(done, Ok(()))
-        }
+        Request::Close(until, done) => Answer::LedgerChange(done, guarded(|| round.close(until))),
     }
 }
 

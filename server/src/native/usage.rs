@@ -95,6 +95,7 @@ fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Probl
         labels,
         after: after.as_deref().map(decoded::<UsageKey>).transpose()?,
         limit,
+        session: None,
     };
     query.check().map_err(invalid)?;
     Ok(query)

@@ -1,22 +1,56 @@
 //! Prices rows anew: adds the difference to what they cost at the prices that hold now.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use playhouse_billing::reprice::{Corrections, CurrentPrices, Repriced, reprice};
 use playhouse_protocol::ledger::{
     CURRENCY, GroupBy, RepriceReport, RepriceRequest, RowId, RowQuery, UsageQuery,
 };
 use playhouse_protocol::nearest::did_you_mean;
-use playhouse_protocol::{CommandError, Day, LedgerRow, ModelRef, SessionId, Timestamp};
+use playhouse_protocol::{CommandError, Day, LedgerRow, ModelRef, Timestamp};
 
 use crate::api::engine::Engine;
 use crate::base::now;
+use crate::budget::Purses;
 
 /// The number of rows in a page: so many are corrected in one write at most.
 const PAGE: usize = 1_000;
 
 /// The number of groups in a page.
 const GROUPS: usize = 1_000;
+
+/// The most corrections that are held at once, about 6 MB of them. Where a model has more, its rows are gone through in parts.
+const MOST_CORRECTIONS: usize = 10_000;
+
+/// One of several parts of the rows of a model.
+#[derive(Clone, Copy)]
+struct Part {
+    number: u64,
+    of: u64,
+}
+
+impl Part {
+    /// Whether a row, or a correction of it, is in this part.
+    fn has(self, row: &RowId) -> bool {
+        let mut hasher = DefaultHasher::new();
+        row.hash(&mut hasher);
+        hasher.finish() % self.of == self.number
+    }
+}
+
+/// Tenants whose rows were corrected. Their budgets are told once, however pricing anew ends.
+struct Corrected {
+    purses: Arc<Purses>,
+    tenants: BTreeSet<String>,
+}
+
+impl Drop for Corrected {
+    fn drop(&mut self) {
+        self.tenants.iter().for_each(|tenant| self.purses.corrected(tenant));
+    }
+}
 
 impl Engine {
     /// Adds a correction for each row of these models and days that costs something else at the prices that hold now. Calls
@@ -56,12 +90,15 @@ impl Engine {
         }
         let archived_before = self.archived_before().await?;
         let mut report = RepriceReport { dry_run, ..RepriceReport::default() };
+        let purses = Arc::clone(&self.shared.purses);
+        let mut corrected = Corrected { purses, tenants: BTreeSet::new() };
         for model in models {
             let prices = CurrentPrices {
                 list: self.shared.directory.prices(&model),
                 catalogue: self.shared.directory.catalogue(&model),
             };
-            self.reprice_model(&model, (from, to), &prices, archived_before, &mut report).await?;
+            let told = (&mut report, &mut corrected.tenants);
+            self.reprice_model(&model, (from, to), &prices, archived_before, told).await?;
         }
         if !dry_run && report.corrected > 0 {
             tracing::info!(corrected = report.corrected, %from, %to, "rows of the ledger were corrected");
@@ -78,7 +115,7 @@ impl Engine {
         (from, to): (Day, Day),
         prices: &CurrentPrices,
         archived_before: Option<Timestamp>,
-        report: &mut RepriceReport,
+        (report, corrected): (&mut RepriceReport, &mut BTreeSet<String>),
     ) -> Result<(), CommandError> {
         let all = RowQuery {
             from: Some(from.start()),
@@ -86,66 +123,74 @@ impl Engine {
             limit: PAGE,
             ..RowQuery::default()
         };
-        // Corrections are as late as their rows, or later.
-        let mut corrections = HashMap::<RowId, Corrections>::new();
-        self.each_page(all.clone(), |rows| {
-            for row in rows {
-                if let Some(corrected) = &row.corrects {
-                    corrections.entry(corrected.clone()).or_default().add(&row);
-                }
-            }
-            Vec::new()
-        })
-        .await?;
         // Sums stay when rows are archived: those that are missing were. No row of these days can be new.
         let last = archived_before
             .map(|before| Day::of(Timestamp::from_millis(before.as_millis().saturating_sub(1))));
         let end = last.map_or(from, |last| last.next().min(to));
         let counted =
             if end > from { self.attempts_by_model(Some(from), Some(end)).await? } else { BTreeMap::new() };
-        let (made, mut there) = (now(), 0);
+        let mut there = 0;
         let none = Corrections::default();
-        self.each_page(RowQuery { to: Some(to.start()), ..all }, |rows| {
-            let mut new = Vec::new();
-            for row in rows.iter().filter(|row| row.corrects.is_none()) {
-                report.looked_at += 1;
-                there += u64::from(row.ended < end.start());
-                match reprice(row, corrections.get(&row.id).unwrap_or(&none), prices, made) {
-                    Repriced::Unpriced => report.unpriced += 1,
-                    Repriced::Same => {}
-                    Repriced::Corrected(correction) => {
-                        report.corrected += 1;
-                        let difference = report.difference.entry(CURRENCY.to_owned()).or_default();
-                        *difference += correction.cost.unwrap_or_default();
-                        new.push(*correction);
+        let mut part = Part { number: 0, of: 1 };
+        while part.number < part.of {
+            // Corrections are as late as their rows, or later.
+            let (mut corrections, mut count) = (HashMap::<RowId, Corrections>::new(), 0);
+            self.each_page(all.clone(), corrected, |rows| {
+                for row in rows {
+                    let Some(corrected) = &row.corrects else { continue };
+                    count += 1;
+                    if part.has(corrected) && (part.of > 1 || corrections.len() < MOST_CORRECTIONS) {
+                        corrections.entry(corrected.clone()).or_default().add(&row);
                     }
                 }
+                Vec::new()
+            })
+            .await?;
+            if part.of == 1 && count > MOST_CORRECTIONS {
+                part.of = count.div_ceil(MOST_CORRECTIONS) as u64;
+                continue;
             }
-            if report.dry_run { Vec::new() } else { new }
-        })
-        .await?;
+            self.each_page(RowQuery { to: Some(to.start()), ..all.clone() }, corrected, |rows| {
+                // A page is written at once: no hour is closed between this and its time.
+                let (made, mut new) = (now(), Vec::new());
+                for row in rows.iter().filter(|row| row.corrects.is_none() && part.has(&row.id)) {
+                    report.looked_at += 1;
+                    there += u64::from(row.ended < end.start());
+                    match reprice(row, corrections.get(&row.id).unwrap_or(&none), prices, made) {
+                        Repriced::Unpriced => report.unpriced += 1,
+                        Repriced::Same => {}
+                        Repriced::Corrected(correction) => {
+                            report.corrected += 1;
+                            let difference = report.difference.entry(CURRENCY.to_owned()).or_default();
+                            *difference += correction.cost.unwrap_or_default();
+                            new.push(*correction);
+                        }
+                    }
+                }
+                if report.dry_run { Vec::new() } else { new }
+            })
+            .await?;
+            part.number += 1;
+        }
         report.archived += counted.get(model).copied().unwrap_or_default().saturating_sub(there);
         Ok(())
     }
 
-    /// Reads rows page by page, and adds the corrections that `take` makes of a page before the next one is read.
+    /// Reads rows page by page, and adds the corrections that `take` makes of a page before the next one is read. Their
+    /// tenants are added to `corrected`.
     async fn each_page(
         &self,
         mut query: RowQuery,
+        corrected: &mut BTreeSet<String>,
         mut take: impl FnMut(Vec<LedgerRow>) -> Vec<LedgerRow>,
     ) -> Result<(), CommandError> {
         loop {
             let page = self.rows(query.clone()).await?;
             let new = take(page.rows);
             if !new.is_empty() {
-                let charged: BTreeSet<(String, SessionId)> =
-                    new.iter().map(|row| (row.tenant.clone(), row.root)).collect();
-                let written = self.ledger(move |ledger| ledger.correct(new)).await;
-                // What was refused may be there all the same.
-                for (tenant, root) in charged {
-                    self.shared.purses.corrected(&tenant, root);
-                }
-                written?;
+                // What is refused may be there all the same.
+                corrected.extend(new.iter().map(|row| row.tenant.clone()));
+                self.ledger(move |ledger| ledger.correct(new)).await?;
             }
             match page.next {
                 Some(next) => query.after = Some(next),

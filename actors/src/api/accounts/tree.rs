@@ -2,11 +2,15 @@
 //!
 //! The ledger has the rows of the whole tree. Once rows were archived, those of a session itself are made again from its log,
 //! by the rule that made them the first time; what its sub-sessions used before is not known then, and the answer says so.
+//! Corrections are in no log. Those of a session itself are in its sums, which stay; those of one turn are not known once they
+//! were archived.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use playhouse_protocol::ledger::{RowId, RowQuery, TreeUsage, UsageSum};
+use playhouse_protocol::ledger::{
+    GroupBy, RowId, RowQuery, TreeUsage, UsageGroup, UsagePage, UsageQuery, UsageSum,
+};
 use playhouse_protocol::{
     CommandError, Entry, LedgerRow, MessageId, Record, Seq, SessionId, SessionSummary, Timestamp,
 };
@@ -97,8 +101,22 @@ fn of_tree(
     for row in rows_of(&entries, session).iter().filter(|row| !own.contains(&row.id)) {
         rows.add(row);
     }
+    if turn.is_none() {
+        rows.restate(session, ledger.usage(&sums_of(summary))?);
+    }
     let archived_before = archived.filter(|archived| *archived > began);
     Ok(Some(TreeUsage { archived_before, ..rows.below(session, turn) }))
+}
+
+/// The sums of a session by model.
+fn sums_of(summary: &SessionSummary) -> UsageQuery {
+    UsageQuery {
+        tenant: Some(summary.tenant.clone()),
+        session: Some(summary.id),
+        by: vec![GroupBy::Model],
+        limit: PAGE,
+        ..UsageQuery::default()
+    }
 }
 
 /// When the prompt of a turn was admitted. Nothing where there is no turn of this id: a prompt that a running turn took in, or
@@ -153,6 +171,19 @@ impl Rows {
         *self.sums.entry((row.session, row.turn, model)).or_default() += UsageSum::of(row);
         self.steps.entry((row.session, row.turn)).or_default().insert(row.step);
         self.parents.extend(row.parent_step.map(|step| (row.session, step)));
+    }
+
+    /// All turns of a session together used this, by model, whatever its rows say.
+    fn restate(&mut self, session: SessionId, used: UsagePage) {
+        let Some(turn) = self.sums.keys().find(|(of, ..)| *of == session).map(|(_, turn, _)| *turn) else {
+            return;
+        };
+        self.sums.retain(|(of, ..), _| *of != session);
+        self.sums.extend(
+            used.groups
+                .into_iter()
+                .filter_map(|UsageGroup { key, sum }| Some(((session, turn, key.model?), sum))),
+        );
     }
 
     /// What one turn used, or all turns of a session, with the sessions that their steps started.

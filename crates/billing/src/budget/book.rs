@@ -126,6 +126,11 @@ impl Book {
         self.accounts.contains_key(&account)
     }
 
+    /// The accounts that are followed.
+    pub fn accounts(&self) -> impl Iterator<Item = Account> {
+        self.accounts.keys().copied()
+    }
+
     /// The number of the period that runs.
     pub const fn period(&self) -> u64 {
         self.period
@@ -247,7 +252,7 @@ impl Book {
         let used = match used {
             Used::Nothing => Spent::default(),
             Used::Known(spent) => spent,
-            Used::Unpriced(tokens) => Spent { cost: worst.cost, tokens },
+            Used::Unpriced { known, rows } => known.with_unpriced(rows, worst.cost),
             Used::Unknown => worst,
         };
         for account in charged {

@@ -208,10 +208,11 @@ fn what_is_not_known_of_an_attempt_counts_as_reserved() {
     for id in &ids {
         assert_eq!(book.reserve(*id, &[tenant(100)], worst(30)), Answer::Granted);
     }
-    book.settle(ids[0], &[], Used::Unpriced(7), Day(0));
-    assert_eq!(book.spent(Account::Tenant), Some(Spent { cost: cents(30), tokens: 7 }));
+    let known = Spent { cost: cents(2), tokens: 7 };
+    book.settle(ids[0], &[], Used::Unpriced { known, rows: 2 }, Day(0));
+    assert_eq!(book.spent(Account::Tenant), Some(Spent { cost: cents(62), tokens: 7 }));
     book.settle(ids[1], &[], Used::Unknown, Day(0));
-    assert_eq!(book.spent(Account::Tenant), Some(Spent { cost: cents(60), tokens: 37 }));
+    assert_eq!(book.spent(Account::Tenant), Some(Spent { cost: cents(92), tokens: 37 }));
 }
 
 /// Something that happens to a book.

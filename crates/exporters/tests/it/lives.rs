@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use playhouse_exporters::{Exporters, Feed, Sink, SinkConfig, SinkKind, SinkStatus, Surroundings};
+use playhouse_exporters::{
+    Exporters, Feed, Sink, SinkConfig, SinkKind, SinkStatus, Surroundings, SystemTimer,
+};
 use playhouse_protocol::Timestamp;
 use playhouse_store::Shelf;
 use secrecy::SecretString;
@@ -23,7 +25,7 @@ pub(crate) fn surroundings() -> Surroundings {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap())
     };
-    Surroundings { clock: Arc::new(clock), random: Arc::new(|| 0.3) }
+    Surroundings { clock: Arc::new(clock), timer: Arc::new(SystemTimer::start()), random: Arc::new(|| 0.3) }
 }
 
 /// The sink for a server, with short waits.

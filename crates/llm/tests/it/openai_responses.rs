@@ -1,12 +1,13 @@
 //! Answers of Responses.
 
-use playhouse_llm::{DialectKind, StreamEvent};
+use bytes::Bytes;
+use playhouse_llm::{DialectKind, Endpoint, Limits, StreamEvent, send};
 use playhouse_protocol::error::ErrorCode;
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::usage::{Quality, Tokens};
 use serde_json::{Value, json};
 
-use crate::support::{Scripted, arguments, ask, call, read, reasoning, run, text};
+use crate::support::{Scripted, arguments, ask, attempt, call, read, reasoning, run, text};
 
 /// A stream of these events, named by their types and numbered.
 pub(crate) fn stream(events: &[Value]) -> String {
@@ -152,6 +153,20 @@ async fn reasoning_text_and_calls_are_decoded_in_one_batch() {
     let usage = answer.usage.unwrap();
     let expected = Tokens { input: 20, cache_read: 80, output: 20, reasoning: 30, ..Tokens::default() };
     assert_eq!((usage.tokens, usage.quality), (expected, Quality::Reported));
+}
+
+#[tokio::test]
+async fn a_host_of_a_region_is_a_way_of_service() {
+    for (host, served) in
+        [("eu.api.openai.com", vec!["eu"]), ("us.api.openai.com", vec!["us"]), ("api.openai.com", vec![])]
+    {
+        let endpoint = Endpoint::new("openai", DialectKind::OpenaiResponses, format!("https://{host}/v1"));
+        let server = Scripted::stream([everything()]);
+        let body = Bytes::from_static(b"{}");
+        let answer = send(&server, &endpoint, "acme-1", attempt(), body, Limits::default()).await.unwrap();
+        let (_, end) = read(answer).await;
+        assert_eq!(end.unwrap().usage.unwrap().served, served, "{host}");
+    }
 }
 
 #[tokio::test]

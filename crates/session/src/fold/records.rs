@@ -195,7 +195,7 @@ impl Session {
             return Err(format!("{id} is a note, which has no turn"));
         }
         self.context.failed_summaries = 0;
-        self.attributions.begin(id, prompt.attribution.clone());
+        self.attributions.begin(prompt, self.summary.parent);
         self.turn = Some(Turn {
             id,
             agent: prompt.agent.clone(),

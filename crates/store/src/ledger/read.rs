@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
     }
 
     /// For rows of a session and of the tree below it.
-    fn of_session(source: &'a Source, session: SessionId) -> Self {
+    pub(super) fn of_session(source: &'a Source, session: SessionId) -> Self {
         let pending = source.tail.rows(|row| row.session == session || row.root == session);
         Self { table: &*source.table, pending, unreadable: &source.unreadable }
     }

@@ -68,6 +68,20 @@ pub(super) fn add(
     Ok(())
 }
 
+/// Stages that the cost of a row is known that is counted as one without a cost.
+pub(super) fn priced(draft: &mut Draft<'_>, row: &Pending) -> Result<(), StoreError> {
+    for key in [keys::sum(&row.grain), keys::session_sum(&row.grain, row.session)] {
+        let Some(mut running) = draft.get(&key)?.and_then(|stored| Running::decode(&key, &stored)) else {
+            continue;
+        };
+        let unpriced = &mut running.sum.totals.unpriced;
+        *unpriced = unpriced.saturating_sub(1);
+        let stored = value::encode(VERSION, &key, &running)?;
+        draft.put(key, stored);
+    }
+    Ok(())
+}
+
 /// The sum that `one` is counted by, over the rows up to the number `end` that are there.
 fn again(source: &Source, one: &Pending, of_session: bool, end: u64) -> Result<UsageSum, StoreError> {
     let grain: &Grain = &one.grain;

@@ -1,7 +1,7 @@
 //! What readers see of the ledger is what was written, at every moment between a row's record and its place in lists and
 //! sums, and after a crash at any of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -21,6 +21,7 @@ use crate::memory::{MemoryBlobs, MemoryTable};
 use crate::projection::Source;
 use crate::round::{Heads, Round};
 use crate::table::Table;
+use crate::writer::Archive;
 
 const BEGIN: u64 = 20_000 * DAY + DAY / 2;
 
@@ -142,8 +143,9 @@ impl World {
         let end = self.source.feed_end.load(Ordering::Relaxed);
         let page = archivable(&self.source, &query, end).unwrap();
         let mut round = Round::new(&self.source, &mut self.heads);
-        self.archived += round.archive(before, &page.numbers).unwrap();
-        assert_eq!(round.archive(before, &page.numbers).unwrap(), 0);
+        let archive = Archive { before, numbers: page.numbers, priced: HashSet::new() };
+        self.archived += round.archive(&archive).unwrap();
+        assert_eq!(round.archive(&archive).unwrap(), 0);
         round.commit().unwrap();
     }
 

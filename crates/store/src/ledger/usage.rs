@@ -147,6 +147,16 @@ pub(crate) fn usage(source: &Source, query: &UsageQuery) -> Result<UsagePage, St
     let spans = Spans::of(span(query.from, query.to));
     let wanted = Wanted { reader: &reader, pending, by: &query.by, labels: &query.labels, spans };
     let mut found = UsagePage::default();
+    if let Some(session) = query.session {
+        let mut groups = Groups::new();
+        reader.each_tenant(keys::SESSION_SUMS, query.tenant.as_deref(), None, &mut |tenant| {
+            let of_tenant = keys::of_tenant(keys::SESSION_SUMS, tenant);
+            wanted.session(&mut groups, tenant, &of_tenant, session)?;
+            Ok(true)
+        })?;
+        take(&mut found, groups, after, limit);
+        return Ok(found);
+    }
     if !query.by.contains(&GroupBy::Session) {
         let mut groups = Groups::new();
         reader.each_tenant(keys::SUMS, query.tenant.as_deref(), None, &mut |tenant| {

@@ -1,17 +1,21 @@
 //! What the writer stages for the ledger, beside the records that it is made from.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use playhouse_protocol::ledger::{LedgerClosed, RowView, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
-use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionSummary, Timestamp};
+use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionId, SessionSummary, Timestamp};
 
+use super::lists::List;
+use super::read::Reader;
 use super::tail::{self, Pending};
-use super::{entry, keys, lists};
+use super::{entry, keys, lists, sums};
 use crate::StoreError;
 use crate::draft::Draft;
 use crate::projection::Source;
+use crate::writer::Archive;
 
 /// By what the feed grew.
 #[derive(Debug)]
@@ -85,19 +89,13 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
     }
 
     /// Adds a row. One that ended before the ledger was closed says that it is late.
-    pub(super) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
+    pub(crate) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
         let row = RowView { late: row.ended < self.growth.closed, ..*row };
         let key = self.next();
         let entry = entry::of_row(&key, &row)?;
         self.draft.put(key, entry);
         self.growth.rows.push(Arc::new(Pending::new(self.growth.end, &row)));
         Ok(())
-    }
-
-    /// Adds a correction. It is made after all that is closed, whatever the clock says.
-    pub(crate) fn correction(&mut self, row: &LedgerRow) -> Result<(), StoreError> {
-        let row = row.view();
-        self.row(&RowView { ended: row.ended.max(self.growth.closed), ..row })
     }
 
     /// Closes the ledger up to a time, unless it is closed further. The first time only sets where closing begins: what was
@@ -147,14 +145,14 @@ pub(crate) struct Archived {
     pub(crate) settled: Option<u64>,
 }
 
-/// Stages the removal of entries of the feed before `before`, and of their rows. Their sums have to be complete for that: all
-/// is settled first, unless the round has done so (`is_settled`).
+/// Stages the removal of entries of the feed before `before`, and of their rows. A row that was `priced` later is no row of
+/// unknown cost in sums any more, since its correction cannot be looked up once it is archived. The sums have to be complete
+/// for that: all is settled first, unless the round has done so (`is_settled`).
 pub(crate) fn archive(
     source: &Source,
     draft: &mut Draft<'_>,
     is_settled: bool,
-    before: Timestamp,
-    numbers: &[u64],
+    Archive { before, numbers, priced }: &Archive,
 ) -> Result<Archived, StoreError> {
     let settled = if is_settled { None } else { tail::settle(source, draft)? };
     let durable = source.feed_end.load(Ordering::Relaxed);
@@ -162,11 +160,15 @@ pub(crate) fn archive(
     for number in numbers.iter().filter(|number| **number <= durable) {
         let key = keys::feed(*number);
         let Some(stored) = draft.get(&key)? else { continue };
-        if entry::time(&stored).is_none_or(|time| time >= before) {
+        if entry::time(&stored).is_none_or(|time| time >= *before) {
             continue;
         }
         if entry::is_row(&stored) {
-            rows.push(Pending::new(*number, &entry::row(&key, &stored)?.view()));
+            let row = Pending::new(*number, &entry::row(&key, &stored)?.view());
+            if priced.contains(number) {
+                sums::priced(draft, &row)?;
+            }
+            rows.push(row);
         }
         draft.remove(key);
         last = last.max(*number);
@@ -176,6 +178,31 @@ pub(crate) fn archive(
     raise(draft, keys::FEED_MARK, last)?;
     raise(draft, keys::ARCHIVED_MARK, before.as_millis())?;
     Ok(Archived { rows: count, settled })
+}
+
+/// The numbers of those of these rows that have no cost, and a correction that says it. Reads each of their sessions.
+pub(crate) fn priced_later(source: &Source, numbers: &[u64]) -> Result<HashSet<u64>, StoreError> {
+    let mut unpriced = HashMap::<SessionId, Vec<(u64, LedgerRow)>>::new();
+    for number in numbers {
+        let key = keys::feed(*number);
+        let Some(stored) = source.table.get(&key)?.filter(|stored| entry::is_row(stored)) else { continue };
+        let row = entry::row(&key, &stored)?;
+        if row.cost.is_none() {
+            unpriced.entry(row.session).or_default().push((*number, row));
+        }
+    }
+    let mut priced = HashSet::new();
+    for (session, rows) in unpriced {
+        let from = rows.iter().map(|(_, row)| row.ended.as_millis()).min().unwrap_or_default();
+        let mut corrected = HashSet::new();
+        let reader = Reader::of_session(source, session);
+        reader.each_row(&List::of_session(session), (from, u64::MAX), None, &mut |_, row| {
+            corrected.extend(row.corrects);
+            Ok(true)
+        })?;
+        priced.extend(rows.iter().filter(|(_, row)| corrected.contains(&row.id)).map(|(number, _)| *number));
+    }
+    Ok(priced)
 }
 
 /// Makes a number that is kept at least this.

@@ -63,7 +63,7 @@ pub(super) fn what_comes_behind_a_closing_says_that_it_is_late(store: &Store) {
     assert_eq!(told(store)[1..].len(), 3, "{:?}", told(store));
     assert_eq!(told(store)[1], format!("closed {}", NOON + 10));
     assert_eq!(check(store), [false, false, true]);
-    // A late row keeps its time, and a correction is made behind what is closed.
+    // A late row keeps its time, and so does a correction that a clock behind the closing made.
     let found = rows(store, RowQuery { to: Some(at(NOON + 10)), ..RowQuery::default() });
     assert_eq!(
         found.iter().map(|row| (row.tokens.input, row.late)).collect::<Vec<_>>(),
@@ -79,7 +79,7 @@ pub(super) fn what_comes_behind_a_closing_says_that_it_is_late(store: &Store) {
     };
     store.ledger.correct(vec![correction]).unwrap();
     let last = rows(store, RowQuery::default()).into_iter().find(|row| row.corrects.is_some()).unwrap();
-    assert_eq!((last.ended, last.late), (at(NOON + 10), false));
+    assert_eq!((last.ended, last.late), (at(NOON + 1), true));
     // Closings are archived as other entries are, and it stays closed.
     let query = ArchiveQuery { before: at(NOON + 11), up_to: None, after: 0, limit: 0 };
     let page = store.ledger.archivable(&query).unwrap();
