@@ -11,7 +11,7 @@ use playhouse::protocol::{Accepted, EventBody, NewSession, Prompt, Record};
 use tempfile::TempDir;
 
 use crate::Result;
-use crate::model::{FILE, MCP, NATIVE, PACED, Server, WALK};
+use crate::model::{COMMANDS, EDITS, EDITS_ASKED, FILE, MCP, NATIVE, PACED, SWEEP, Server, WALK};
 
 /// A folder for everything that a measurement needs.
 pub(crate) struct Place {
@@ -46,7 +46,8 @@ impl Place {
     pub(crate) fn settings(&self, server: &Server, dialect: &str, more: &str) -> Result<Settings> {
         let mut config =
             format!("{more}\n[providers.bench]\ndialect = \"{dialect}\"\nbase_url = \"{}/v1\"\n", server.url);
-        for model in [WALK, PACED, "tokens-20000", MCP, NATIVE] {
+        let models = [WALK, PACED, "tokens-20000", MCP, NATIVE, EDITS, EDITS_ASKED, COMMANDS, SWEEP];
+        for model in models {
             config += &format!("[providers.bench.models.\"{model}\"]\ncontext = 10000000\noutput = 100000\n");
         }
         let file = self.folder.path().join("config.toml");

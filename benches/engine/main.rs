@@ -19,6 +19,7 @@ mod report;
 mod step;
 mod tokens;
 mod turn;
+mod undo;
 mod version;
 mod wake;
 
@@ -56,6 +57,8 @@ enum Case {
     Turn,
     /// Calls of MCP servers, and sessions that share them.
     Mcp,
+    /// Change sets of edits and commands, reverts, and what language servers add to an edit.
+    Undo,
 }
 
 /// How much is measured.
@@ -130,6 +133,7 @@ fn measure(arguments: &Arguments) -> Result<()> {
             Case::Prefix => prefix::measure(effort)?,
             Case::Turn => turn::measure(effort, arguments.steps)?,
             Case::Mcp => mcp::measure(effort)?,
+            Case::Undo => undo::measure(effort)?,
         };
         for measurement in measurements {
             println!("{measurement}");

@@ -26,6 +26,17 @@ pub(crate) const MCP: &str = "mcp";
 pub(crate) const NATIVE: &str = "native";
 /// The tool of the MCP servers, and of the engine, that does nothing.
 pub(crate) const NOTHING: &str = "nothing";
+/// Its name for a model that edits [`EDITED`] in each of so many steps but the first, which reads it.
+pub(crate) const EDITS: &str = "edits";
+/// Its name for one that does the same after it has asked the file's language server.
+pub(crate) const EDITS_ASKED: &str = "edits-asked";
+/// Its name for one that has a command write a file in each of so many steps.
+pub(crate) const COMMANDS: &str = "commands";
+/// Its name for one that has one command change every file `d0/*`.
+pub(crate) const SWEEP: &str = "sweep";
+/// The file that is edited, and what it holds before.
+pub(crate) const EDITED: &str = "edited.acc";
+pub(crate) const EDITED_FIRST: &str = "version 0 of a line\nwords\nend\n";
 /// The file that the walking model reads.
 pub(crate) const FILE: &str = "notes.txt";
 
@@ -102,7 +113,19 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let mcp =
         (0..steps).fold(Model::new(), |model, step| model.step(call(format!("mcp_s{}_{NOTHING}", step % 3))));
     let native = (0..steps).fold(Model::new(), |model, _| model.step(call(NOTHING.to_owned())));
-    let script = Script::new().model(WALK, walk).model(PACED, paced).model(MCP, mcp).model(NATIVE, native);
+    let bash = |command: &str| tokens(40).call("bash", json!({"command": command}));
+    let commands = (0..steps)
+        .fold(Model::new(), |model, step| model.step(bash(&format!("echo version {step} > commanded"))));
+    let sweep = Model::new().step(bash("for file in d0/*; do echo changed >> $file; done"));
+    let script = Script::new()
+        .model(WALK, walk)
+        .model(PACED, paced)
+        .model(MCP, mcp)
+        .model(NATIVE, native)
+        .model(EDITS, edits(steps, false))
+        .model(EDITS_ASKED, edits(steps, true))
+        .model(COMMANDS, commands)
+        .model(SWEEP, sweep);
     let journal = JournalOptions { entries: 0, body_bytes: 0, file: Some(journal.into()) };
     let mock = Mock::with_options(script, MockOptions { rate: None, journal })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -116,4 +139,15 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     })?;
     mock.journal().flush()?;
     Ok(())
+}
+
+fn edits(steps: usize, asks: bool) -> Model {
+    let read = Model::new().step(tokens(40).call("read", json!({"filePath": EDITED})));
+    let hover = json!({"operation": "hover", "filePath": EDITED, "line": 1, "character": 1});
+    let (begun, steps) =
+        if asks { (read.step(tokens(40).call("lsp", hover)), steps - 1) } else { (read, steps) };
+    (1..steps).fold(begun, |model, step| {
+        let (old, new) = (format!("version {} ", step - 1), format!("version {step} "));
+        model.step(tokens(40).call("edit", json!({"filePath": EDITED, "oldString": old, "newString": new})))
+    })
 }

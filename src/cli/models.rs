@@ -475,6 +475,17 @@ fn described(
     out
 }
 
+/// The usual prices of a model, and where they stand. Nothing for one that has none.
+pub(super) fn usual_prices(prices: &PriceList, source: Option<Source>) -> Option<String> {
+    let known: Vec<String> =
+        prices.usual.known().map(|(class, price)| format!("{class} {}", price.normalize())).collect();
+    let others =
+        if prices.long.is_empty() && prices.multiples.is_empty() { "" } else { ", and others at times" };
+    let source = source_name(source);
+    (!known.is_empty())
+        .then(|| format!("{} US dollars per million tokens ({source}){others}", known.join(", ")))
+}
+
 /// The prices that a model lacks, and what follows. Nothing for one that lacks none.
 pub(super) fn price_gaps(prices: &PriceList) -> Option<String> {
     let gaps = prices.gaps();

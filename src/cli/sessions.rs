@@ -208,14 +208,14 @@ pub(super) async fn sessions(common: &Common, command: SessionsCommand) -> Comma
             let held = any_or_start(common, walls).await?;
             let report = held.client().revert(session, &RevertRequest { to, dry_run, paths }).await;
             held.close().await;
-            undo::print_report(&report?, format)?;
+            return undo::print_report(&report?, format);
         }
         SessionsCommand::Redo { session, dry_run, format, walls } => {
             let session = id(&session)?;
             let held = any_or_start(common, walls).await?;
             let report = held.client().unrevert(session, &UnrevertRequest { steps: Some(1), dry_run }).await;
             held.close().await;
-            undo::print_report(&report?, format)?;
+            return undo::print_report(&report?, format);
         }
         SessionsCommand::Diff { session, format } => {
             let session = id(&session)?;
@@ -406,7 +406,8 @@ async fn show(held: &Held, id: SessionId) -> Result<(), Failure> {
                 }
                 Message::User(message) => {
                     let withdrawn = if message.withdrawn { " (aborted before it ran)" } else { "" };
-                    push(&mut text, format_args!("\n── user, {}{withdrawn}\n", time(message.created)));
+                    let (at, id) = (time(message.created), message.id);
+                    push(&mut text, format_args!("\n── user, {at}, {id}{withdrawn}\n"));
                     message.parts.iter().for_each(|part| show_part(part, &consents, &mut text));
                 }
                 Message::Assistant(message) => show_answer(message, &consents, &mut text),
@@ -482,7 +483,8 @@ fn show_part(part: &Part, consents: &Consents<'_>, text: &mut String) {
                 CallState::Asking => "waits for consent".to_owned(),
                 CallState::Running { .. } => "running".to_owned(),
             };
-            push(text, format_args!("[{} {} → {result}]\n", call.tool, call.input.to_value()));
+            let (tool, input, id) = (&call.tool, call.input.to_value(), call.id);
+            push(text, format_args!("[{tool} {input} → {result}, {id}]\n"));
             for (asked, answer) in consents.get(&call.id).into_iter().flatten() {
                 let end = answer.map_or_else(|| "waits for an answer".to_owned(), settled);
                 push(text, format_args!("  (asked for consent: {} → {end})\n", one_line(&asked.reason)));

@@ -146,7 +146,14 @@ fn it_says_what_sessions_begin_with() {
         )
     };
     for (configuration, workspace, check, exit, status, says) in [
-        ("", "", "model", 0, "ok", "local/m"),
+        (
+            "",
+            "",
+            "model",
+            0,
+            "ok",
+            "local/m; input 1, cache_read 0.1, cache_write 1.25, output 2.5 US dollars per million",
+        ),
         ("", "", "agents", 0, "weak", "bad.md:2: "),
         ("agent = \"sisyfus\"", "", "configuration", 2, "wrong", "did you mean \"sisyphus\"?"),
         ("", "agent = \"bad\"", "agents", 2, "wrong", "bad.md:2: "),

@@ -7,70 +7,8 @@ use crate::host_tools::{LISTENING, asked};
 use crate::serve::Serving;
 use crate::stage::{Stage, results, until};
 
-/// A server in the language of shells, for files `*.acc`. It finds an error in each line that holds BAD. `MODE` says how:
-/// `pull` when it is asked; `late` the same, 2 s after the first change; `silent` never; `stale` it publishes, first the error
-/// of the content before; `dies` at the first change; `huge` with an answer of 200 MB.
-const SERVER: &str = r#"
-LC_ALL=C
-changes=0
-send() { printf 'Content-Length: %d\r\n\r\n%s' "${#1}" "$1"; }
-found() {
-    local number=0 line
-    items=
-    while IFS= read -r line; do
-        case "$line" in *BAD*) items="$items,{\"range\":{\"start\":{\"line\":$number,\"character\":0},\"end\":{\"line\":$number,\"character\":1}},\"severity\":1,\"message\":\"BAD is not allowed\"}" ;; esac
-        number=$((number + 1))
-    done <<< "${1//\\n/$'\n'}"
-    items="[${items#,}]"
-}
-publish() { send '{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"'"$uri"'","version":'"$1"',"diagnostics":'"$2"'}}'; }
-while :; do
-    length=0
-    while IFS= read -r line || exit 0; do
-        line=${line%$'\r'}
-        [ -n "$line" ] || break
-        case "$line" in Content-Length:*) length=${line#*: } ;; esac
-    done
-    IFS= read -r -N "$length" body || exit 0
-    id=${body#*\"id\":}
-    id=${id%%[,\}]*}
-    case "$body" in
-    *'"method":"initialize"'*)
-        pulls='"diagnosticProvider":{"interFileDependencies":true,"workspaceDiagnostics":false},'
-        case "$MODE" in silent | stale) pulls= ;; esac
-        send '{"jsonrpc":"2.0","id":'"$id"',"result":{"capabilities":{'"$pulls"'"hoverProvider":true,"definitionProvider":true,"workspaceSymbolProvider":true}}}' ;;
-    *'"textDocument/didOpen"'* | *'"textDocument/didChange"'*)
-        uri=${body#*\"uri\":\"}
-        uri=${uri%%\"*}
-        version=${body#*\"version\":}
-        version=${version%%[,\}]*}
-        content=${body#*\"text\":\"}
-        content=${content%%\"*}
-        before=$items
-        found "$content"
-        case "$body" in *didChange*)
-            changes=$((changes + 1))
-            if [ "$MODE" = dies ]; then echo 'the last words of this server' >&2; exit 4; fi ;;
-        esac
-        if [ "$MODE" = stale ]; then
-            [ "$changes" = 0 ] || publish $((version - 1)) "$before"
-            publish "$version" "$items"
-        fi ;;
-    *'"textDocument/diagnostic"'*)
-        if [ "$changes" = 1 ]; then
-            changes=2
-            [ "$MODE" != late ] || sleep 2
-            if [ "$MODE" = huge ]; then printf 'Content-Length: 200000000\r\n\r\n'; head -c 200000000 /dev/zero; fi
-        fi
-        send '{"jsonrpc":"2.0","id":'"$id"',"result":{"kind":"full","items":'"$items"'}}' ;;
-    *'"textDocument/hover"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":{"contents":"a word"}}' ;;
-    *'"textDocument/definition"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":[{"uri":"'"$uri"'","range":{"start":{"line":2,"character":0},"end":{"line":2,"character":3}}},{"uri":"file:///etc/passwd","range":{"start":{"line":0,"character":0},"end":{"line":0,"character":1}}}]}' ;;
-    *'"workspace/symbol"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":[{"name":"thing","kind":12,"location":{"uri":"'"$uri"'","range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}}}}]}' ;;
-    *'"method":"shutdown"'*) send '{"jsonrpc":"2.0","id":'"$id"',"result":null}' ;;
-    *'"method":"exit"'*) exit 0 ;;
-    esac
-done
-"#;
+/// A server for files `*.acc` that finds an error in each line that holds BAD, in the way that its `MODE` says.
+const SERVER: &str = include_str!("../fixtures/language-server.sh");
 
 fn configuration(mode: &str) -> String {
     format!(
@@ -132,6 +70,27 @@ fn a_server_that_starts_is_not_waited_for() {
     assert!(told[2].contains("a.acc:2:1: error: BAD is not allowed"), "{}", told[2]);
     let later = told[2..].iter().filter(|told| told.starts_with("(of an edit before)")).count();
     assert_eq!(later, 1, "{told:?}");
+}
+
+#[test]
+fn a_server_that_loads_is_asked_again_once_it_has_loaded() {
+    // The first of its calls is a hover, whose answer is looked at.
+    assert_eq!(run("loads", []), [] as [String; 0]);
+}
+
+#[test]
+fn a_word_that_is_defined_in_a_file_that_may_not_be_read_is_left_out() {
+    let hover = |read: &str| {
+        let stage = Stage::new(Model::new().step(ask("hover")).step(text("Done.")));
+        let allowed = "\"*\" = \"allow\"\n";
+        let rules = format!("{allowed}read = {{ \"*\" = \"allow\", {read} = \"deny\" }}\n");
+        stage.configure(&configuration("pull").replacen(allowed, &rules, 1)).write("a.acc", "fine\n");
+        stage.run(["go"]).is(0);
+        results(&stage).pop().unwrap()
+    };
+    assert_eq!(hover("\"*.key\""), "a word");
+    let hidden = hover("\"/etc/*\"");
+    assert!(hidden.contains("left out") && !hidden.contains("a word"), "{hidden}");
 }
 
 #[test]

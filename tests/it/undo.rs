@@ -53,6 +53,32 @@ fn what_file_tools_changed_is_taken_back_and_done_again() {
 }
 
 #[test]
+fn an_undo_that_only_meets_conflicts_fails_and_ids_to_go_back_to_are_shown() {
+    let stage = Stage::new(
+        Model::new()
+            .step(call("write", json!({"filePath": "new.txt", "content": "made\n"})))
+            .step(text("Done.")),
+    );
+    stage.configure(ALLOWED).run(["go"]).is(0);
+    let session = stage.session();
+    let shown = stage.playhouse(["sessions", "show", &session]).is(0).stdout;
+    let id_of = |line: &str, prefix: &str| {
+        let line = shown.lines().find(|shown| shown.contains(line)).unwrap();
+        let from = &line[line.rfind(prefix).unwrap()..];
+        from.trim_end_matches(']').to_owned()
+    };
+    let (message, call) = (id_of("── user", "msg_"), id_of("[write", "prt_"));
+    stage.write("new.txt", "by a person\n");
+    for to in [&message, &call] {
+        let undo = ["sessions", "undo", &session, "--to", to];
+        let preview = stage.playhouse(undo.into_iter().chain(["--dry-run"])).is(1);
+        preview.shows(["conflict: new.txt"]);
+    }
+    stage.playhouse(["sessions", "undo", &session]).is(1).shows(["conflict: new.txt"]);
+    assert_eq!(stage.read("new.txt"), "by a person\n");
+}
+
+#[test]
 fn after_kills_in_the_middle_of_writes_undo_leaves_nothing_behind() {
     let mut model = Model::new();
     for number in 0..60 {

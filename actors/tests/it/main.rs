@@ -37,6 +37,7 @@ mod room;
 mod sleep;
 mod sources;
 mod starts;
+mod stories;
 mod support;
 mod suspended;
 mod systems;

@@ -110,13 +110,21 @@ struct Ears {
 
 /// What a server says of its own work.
 #[derive(Debug, Default)]
-struct Work {
+pub(crate) struct Work {
     /// What it does now, by token: loads the project, checks it.
     under_way: HashSet<String>,
+    /// Whether it said that it is not ready, as rust-analyzer does: it may still do nothing between two works.
+    is_unready: bool,
     /// How often it said that diagnostics have to be asked for again.
     refreshes: u64,
     /// Whether it registered, after it was introduced, that diagnostics can be asked for.
     pulls: bool,
+}
+
+impl Work {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_unready || !self.under_way.is_empty()
+    }
 }
 
 impl Ears {
@@ -163,6 +171,11 @@ impl Hears for Ears {
     fn notified(&self, method: &str, params: Value) {
         if method == "$/progress" {
             self.progress(&params);
+            return;
+        }
+        if method == "experimental/serverStatus" {
+            let is_unready = params.get("quiescent").and_then(Value::as_bool) == Some(false);
+            self.work.send_modify(|work| work.is_unready = is_unready);
             return;
         }
         if method != "textDocument/publishDiagnostics" {
@@ -283,6 +296,7 @@ fn abilities() -> Value {
             "rename": {"dynamicRegistration": false, "prepareSupport": false},
         },
         "window": {"workDoneProgress": true},
+        "experimental": {"serverStatusNotification": true},
     })
 }
 
@@ -337,6 +351,16 @@ impl Client {
     /// Waits until nothing comes from the server any more, and says why.
     pub fn gone(&self) -> impl Future<Output = String> + Send + use<> {
         self.connection.closed()
+    }
+
+    /// Whether the server says that it loads or checks the project.
+    pub fn is_busy(&self) -> bool {
+        self.ears.work.borrow().is_busy()
+    }
+
+    /// What the server says of its own work.
+    pub(crate) fn work(&self) -> watch::Receiver<Work> {
+        self.ears.work.subscribe()
     }
 
     /// The folder that the server is for.
@@ -478,7 +502,7 @@ impl Client {
                 told.extend(beside.iter().filter(|one| !told.contains(one)).cloned().collect::<Vec<_>>());
                 of_version = of_version.filter(|_| version.is_some());
             }
-            let is_busy = !work.borrow().under_way.is_empty();
+            let is_busy = work.borrow().is_busy();
             if told.is_empty() && (is_busy || work.has_changed().unwrap_or(false)) {
                 // Until it is ready, or says that it has more to tell.
                 if work.changed().await.is_err() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gen_lsp_types::{Position, Range};
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, path_of, uri_of};
 use crate::connection::RequestError;
@@ -148,6 +149,17 @@ pub enum Answer {
     Edits(Vec<FileEdits>),
 }
 
+impl Answer {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Places(places) => places.is_empty(),
+            Self::Text(text) => text.trim().is_empty(),
+            Self::Edits(edits) => edits.is_empty(),
+        }
+    }
+}
+
 impl Client {
     /// Whether the server can be asked that.
     pub fn offers(&self, operation: Operation) -> bool {
@@ -165,11 +177,27 @@ impl Client {
         Spot::heard(start, line, self.encoding)
     }
 
-    /// Asks the server. Waits at most so long.
+    /// Asks the server. Waits at most so long for each answer; one without anything in it is asked for again once the project is
+    /// loaded, for which it waits as long.
     ///
     /// # Errors
     /// The server cannot be asked that, is late, ended, or refuses.
     pub async fn ask(&self, query: &Query<'_>, patience: Duration) -> Result<Answer, RequestError> {
+        let until = Instant::now() + patience;
+        let mut work = self.work();
+        loop {
+            work.mark_unchanged();
+            let answer = self.ask_once(query, patience).await?;
+            let may_be_early = self.is_busy() || work.has_changed().unwrap_or(false);
+            if !answer.is_empty() || !may_be_early || Instant::now() >= until {
+                return Ok(answer);
+            }
+            // Else it is asked once more, and what is told then says that it still loads.
+            drop(timeout_at(until, work.wait_for(|work| !work.is_busy())).await);
+        }
+    }
+
+    async fn ask_once(&self, query: &Query<'_>, patience: Duration) -> Result<Answer, RequestError> {
         let Query { operation, path, spot, words } = query;
         if !self.offers(*operation) {
             return Err(RequestError::Refused(format!("it has no {}", operation.name())));

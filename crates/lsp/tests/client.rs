@@ -99,6 +99,26 @@ fn messages(known: &Known) -> Option<(Vec<&str>, bool)> {
 }
 
 #[tokio::test]
+async fn no_problems_of_a_server_that_says_it_is_not_ready_count_for_nothing() {
+    let (client, mut server) = stage(json!({"diagnosticProvider": {}})).await;
+    let path = Path::new(FILE);
+    client.show(path, "bad\n").await.unwrap();
+    let status = |quiescent: bool| {
+        let params = json!({"health": "ok", "quiescent": quiescent});
+        json!({"jsonrpc": "2.0", "method": "experimental/serverStatus", "params": params})
+    };
+    server.send(status(false)).await;
+    let (known, ()) = tokio::join!(client.diagnose(path, PATIENCE), async {
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, json!({"kind": "full", "items": []})).await;
+        server.send(status(true)).await;
+        let request = server.until("textDocument/diagnostic").await;
+        server.answer(&request, json!({"kind": "full", "items": found(&["loaded"])})).await;
+    });
+    assert_eq!(messages(&known.unwrap()), Some((vec!["loaded"], true)));
+}
+
+#[tokio::test]
 async fn diagnostics_are_pulled_where_they_are_offered() {
     let (client, mut server) = stage(json!({"diagnosticProvider": {}, "positionEncoding": "utf-16"})).await;
     let path = Path::new(FILE);

@@ -78,7 +78,7 @@ fn of_agents(settings: &Settings, agents: &Agents, usual: &Result<&Agent, String
 
 fn model(check: &'static str, settings: &Settings, model: &ModelRef) -> Finding {
     match usable(settings, model) {
-        Ok(()) => Finding::new(check, Status::Ok, format!("{model}{}", price_gaps(settings, model))),
+        Ok(()) => Finding::new(check, Status::Ok, format!("{model}{}", prices(settings, model))),
         Err(error @ (ConfigError::MissingKey { .. } | ConfigError::MissingHeader { .. })) => {
             Finding::new(check, Status::Missing, format!("{model}: {error}"))
                 .advice("nothing is asked of it until that is there")
@@ -88,14 +88,16 @@ fn model(check: &'static str, settings: &Settings, model: &ModelRef) -> Finding 
     }
 }
 
-/// The prices that a model lacks, and what follows. Empty for one that lacks none.
-fn price_gaps(settings: &Settings, model: &ModelRef) -> String {
+/// What a model costs, where that stands, and which prices it lacks.
+fn prices(settings: &Settings, model: &ModelRef) -> String {
     if model.provider == mock::PROVIDER {
         return String::new();
     }
     let catalogue = settings.catalogue.now();
-    let gaps = catalogue.find(model).and_then(|known| models::price_gaps(&known.facts.prices));
-    gaps.map(|gaps| format!("; {gaps}")).unwrap_or_default()
+    let Some(known) = catalogue.find(model) else { return String::new() };
+    let prices = &known.facts.prices;
+    let usual = models::usual_prices(prices, catalogue.source(model));
+    usual.into_iter().chain(models::price_gaps(prices)).map(|part| format!("; {part}")).collect()
 }
 
 /// The limits of turns, sessions and tenants, with the keys that set them: refusals name the limit only.

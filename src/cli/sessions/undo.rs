@@ -4,15 +4,21 @@ use playhouse_protocol::changes::ChangeKind;
 use playhouse_protocol::{LeftFile, RevertReport, SessionId};
 
 use super::{json, one_line, print};
-use crate::cli::Failure;
 use crate::cli::render::Shape;
 use crate::cli::render::printable;
+use crate::cli::{Exit, Failure};
 use crate::client::Client;
 
-/// Prints what was taken back or done again, or would be.
-pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<(), Failure> {
+/// Prints what was taken back or done again, or would be. The exit code is 1 where that is no file, though some were changed.
+pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit, Failure> {
+    let left = [&report.conflicts, &report.ambiguous, &report.not_covered];
+    let exit = match report.files.is_empty() && left.iter().any(|left| !left.is_empty()) {
+        true => Exit::Failed,
+        false => Exit::Completed,
+    };
     if format != Shape::Table {
-        return Ok(print(&format!("{}\n", json(report)?))?);
+        print(&format!("{}\n", json(report)?))?;
+        return Ok(exit);
     }
     let mut text = String::new();
     for file in &report.files {
@@ -25,17 +31,14 @@ pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<(), F
         let path = one_line(&file.path);
         text.push_str(&format!("{verb} {path} (+{} -{})\n", file.additions, file.deletions));
     }
-    for (what, left) in [
-        ("conflict", &report.conflicts),
-        ("ambiguous", &report.ambiguous),
-        ("not covered", &report.not_covered),
-    ] {
+    for (what, left) in ["conflict", "ambiguous", "not covered"].into_iter().zip(left) {
         left.iter().for_each(|left| text.push_str(&line(what, left)));
     }
     if text.is_empty() {
         text.push_str("no file is different\n");
     }
-    Ok(print(&text)?)
+    print(&text)?;
+    Ok(exit)
 }
 
 fn line(what: &str, left: &LeftFile) -> String {

@@ -95,7 +95,9 @@ impl LspObserver {
         let unknown: Vec<PathBuf> =
             paths.iter().filter(|path| running.shows(path) && !running.is_current(path)).cloned().collect();
         running.diagnose(&unknown, until).await;
-        let known = paths.into_iter().map(|path| (path.clone(), running.said(&path)));
+        // What was said before something else changed may not hold any more.
+        let said = |path: &PathBuf| running.said(path).filter(|_| running.is_current(path));
+        let known: Vec<_> = paths.into_iter().map(|path| (path.clone(), said(&path))).collect();
         let mut before = lock(&self.before);
         before.known.extend(known);
         before.beside.insert(job.key.clone(), running.client.beside());

@@ -42,6 +42,10 @@ impl Checked {
         format!("\n{}:{line}:{column}: {}{code}", self.shown, problem.message)
     }
 
+    fn is_unverified(&self) -> bool {
+        matches!(self.now, Known::Found { is_verified: false, .. })
+    }
+
     /// The result for this file. At most `room` errors are listed.
     fn text(&self, room: &mut usize) -> String {
         let shown = &self.shown;
@@ -50,10 +54,7 @@ impl Checked {
                 "errors in {shown}: not known yet, what comes later stands at the start of a later result"
             );
         };
-        let unverified = match self.now {
-            Known::Found { is_verified: false, .. } => UNVERIFIED,
-            _ => "",
-        };
+        let unverified = if self.is_unverified() { UNVERIFIED } else { "" };
         let mut list = |problems: &[&Problem]| {
             let taken = problems.len().min(*room);
             *room -= taken;
@@ -110,7 +111,10 @@ pub(super) fn text(server: &str, edited: &[Checked], others: &[Checked]) -> Stri
         let files = counted(broken.len(), "other file");
         text.push_str(&format!("\n{} in {files}:", counted(count, "new error")));
         for (file, new) in broken.iter().take(MOST_OTHERS) {
-            new.iter().take(MOST_OF_OTHER).for_each(|problem| text.push_str(&file.line(problem)));
+            let unverified = if file.is_unverified() { " (unverified)" } else { "" };
+            for problem in new.iter().take(MOST_OF_OTHER) {
+                text.push_str(&format!("{}{unverified}", file.line(problem)));
+            }
             if new.len() > MOST_OF_OTHER {
                 text.push_str(&format!("\n({} more in {})", new.len() - MOST_OF_OTHER, file.shown));
             }
@@ -153,11 +157,12 @@ mod tests {
             file("b", Some(&[]), &[problem("b", 7, "broken")], true),
             file("c", None, &[problem("c", 7, "maybe old")], true),
             file("d", Some(&[]), &[], true),
+            file("e", Some(&[]), &[problem("e", 2, "told")], false),
         ];
         assert_eq!(
             text("x", &edited, &others),
             "Language server x: 1 new error in a:\na:2:3: new [E1]\nfrom before:\na:1:3: old [E1]\n\
-             1 new error in 1 other file:\nb:7:3: broken [E1]"
+             2 new errors in 2 other files:\nb:7:3: broken [E1]\ne:2:3: told [E1] (unverified)"
         );
     }
 

@@ -14,7 +14,7 @@ use playhouse_tools::{CallContext, Ready, Risk, Showing, ToolError, ToolOutput, 
 use playhouse_workspace::Workspace;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{Inner, Job};
 
@@ -133,7 +133,10 @@ impl Task {
         let Some(Job { key, .. }) = servers.jobs(scope, [self.path.clone()]).await.pop() else {
             return Err(ToolError::Failed(format!("there is no language server for {name}")));
         };
-        let lease = servers.lease(&key, scope.session).await.map_err(ToolError::Failed)?;
+        let Ok(lease) = timeout(PATIENCE, servers.lease(&key, scope.session)).await else {
+            return Ok(format!("not known yet: {key} still starts"));
+        };
+        let lease = lease.map_err(ToolError::Failed)?;
         let running = lease.child();
         let failed = |error: playhouse_lsp::RequestError| ToolError::Failed(error.to_string());
         running.show(&context.workspace, std::slice::from_ref(&self.path)).await.map_err(failed)?;
@@ -147,16 +150,36 @@ impl Task {
             return Ok(diagnostics(name, &known));
         };
         let query = Query { operation, path: &self.path, spot: self.spot, words: &self.words };
-        let answer = running.client.ask(&query, PATIENCE).await.map_err(failed)?;
+        let client = &running.client;
+        let answer = client.ask(&query, PATIENCE).await.map_err(failed)?;
+        let is_busy = client.is_busy();
         let told = Told { workspace: Arc::clone(&context.workspace), showing: context.host.showing() };
-        Ok(match answer {
+        if operation == Operation::Hover && told.showing.may_hide() {
+            // What is told of a word is text of the file that defines it.
+            let query = Query { operation: Operation::GoToDefinition, ..query };
+            let is_told = match client.ask(&query, PATIENCE).await {
+                Ok(Answer::Places(places)) => told.allows(places).await,
+                _ => false,
+            };
+            if !is_told {
+                return Ok("(left out: where it is defined is not known, or not to be read)".to_owned());
+            }
+        }
+        let mut text = match answer {
+            answer if answer.is_empty() && is_busy => {
+                return Ok(format!("not known yet: {key} still loads the project"));
+            }
             Answer::Text(text) if text.trim().is_empty() => {
                 format!("nothing is known of what stands there ({key})")
             }
             Answer::Text(text) => text,
-            Answer::Places(places) => told.places(&running.client, places).await,
-            Answer::Edits(edits) => told.edits(&running.client, edits, &self.words).await,
-        })
+            Answer::Places(places) => told.places(client, places).await,
+            Answer::Edits(edits) => told.edits(client, edits, &self.words).await,
+        };
+        if is_busy {
+            text.push_str("\n(it still loads the project: this may not be all)");
+        }
+        Ok(text)
     }
 }
 
@@ -219,6 +242,16 @@ impl Told {
         let mut files = blocking(read).await;
         files.retain(|_, file| self.showing.allows(&file.shown));
         files
+    }
+
+    /// Whether rules let all of these files be read, wherever they lie.
+    async fn allows(&self, places: Vec<Place>) -> bool {
+        let (workspace, showing) = (Arc::clone(&self.workspace), self.showing.clone());
+        let is_allowed = move |place: Place| {
+            let place = place.path.to_str().and_then(|path| workspace.resolve(path).ok());
+            place.is_some_and(|place| showing.allows(&place.shown))
+        };
+        blocking(move || places.into_iter().all(is_allowed)).await
     }
 
     async fn places(&self, client: &Client, places: Vec<Place>) -> String {
