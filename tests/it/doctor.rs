@@ -152,7 +152,7 @@ fn it_says_what_sessions_begin_with() {
             "model",
             0,
             "ok",
-            "local/m; input 1, cache_read 0.1, cache_write 1.25, output 2.5 US dollars per million",
+            "local/m; input 1, output 2.5, cache_read 0.1, cache_write 1.25 US dollars per million",
         ),
         ("", "", "agents", 0, "weak", "bad.md:2: "),
         ("agent = \"sisyfus\"", "", "configuration", 2, "wrong", "did you mean \"sisyphus\"?"),
