@@ -16,6 +16,7 @@ use playhouse_protocol::changes::{
 use playhouse_protocol::message::BlobRef;
 use playhouse_tools::changed::{Drained, FileState, FileWrite, lines, path_of, path_text};
 use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError};
+use playhouse_workspace::tree::SeenChanges;
 use playhouse_workspace::{ContentHash, Workspace};
 
 use crate::context::EngineContext;
@@ -130,9 +131,9 @@ impl Images {
         known: &HashSet<&str>,
     ) -> ChangeSet {
         let since = began.map(|began| self.shared.trees.changed_since(root, began));
-        let mut files = since.and_then(Result::ok).unwrap_or_default();
+        let SeenChanges { mut files, mut gaps, .. } = since.and_then(Result::ok).unwrap_or_default();
         files.retain(|file| !known.contains(&*path_text(root, &file.path)));
-        let gaps = vec![CRASH.to_owned()];
+        gaps.insert(0, CRASH.to_owned());
         self.change_set(root, Drained { files, source: ChangeSource::Shell, gaps, ..Drained::default() })
     }
 

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
+use crate::base::now;
 use crate::events::ring::Ring;
 use crate::shared::lsp::LspServers;
 
@@ -33,6 +33,8 @@ const MERGED: Duration = Duration::from_millis(100);
 const MOST_WATCHED: usize = 64;
 /// Bytes of a file that are read to see whether it differs from what a session read.
 const LARGEST: u64 = 16 * 1024 * 1024;
+/// Files that an event names.
+const TOLD: usize = 500;
 /// Files that a result names.
 const NAMED: usize = 20;
 
@@ -43,13 +45,13 @@ pub(crate) struct Listeners {
     /// Watches that may still begin.
     room: Arc<Semaphore>,
     by_root: Mutex<HashMap<PathBuf, Listening>>,
-    /// Number of the last batch of changes.
-    batches: AtomicU64,
 }
 
 /// Who listens in one workspace.
 #[derive(Default)]
 struct Listening {
+    /// Number of the last batch of changes: it grows, also over an end of the watch.
+    batch: u64,
     listeners: Vec<ListeningSession>,
     /// Whose the sessions are that ever listened.
     tenants: HashMap<Arc<str>, Arc<str>>,
@@ -68,7 +70,7 @@ pub(crate) struct ListeningSession {
 impl Listeners {
     pub(crate) fn new(pool: Pool, lsp: Option<LspServers>) -> Self {
         let room = Arc::new(Semaphore::new(MOST_WATCHED));
-        Self { pool, lsp, room, by_root: Mutex::default(), batches: AtomicU64::new(0) }
+        Self { pool, lsp, room, by_root: Mutex::default() }
     }
 
     /// A session listens from now on, for as long as it is in memory.
@@ -81,13 +83,13 @@ impl Listeners {
             listening.tenants.insert(listener.session.as_str().into(), Arc::clone(&listener.tenant));
             listening.listeners.push(listener);
         }
+        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
+            tracing::debug!("as many workspaces are watched as may be");
+            return;
+        };
         if !index.expect_watch() {
             return;
         }
-        let Ok(permit) = Arc::clone(&self.room).try_acquire_owned() else {
-            tracing::debug!("too many workspaces are watched: changes of a further one are not heard of");
-            return index.watch_failed();
-        };
         let (this, index) = (Arc::clone(self), Arc::clone(index));
         tokio::spawn(async move {
             let root = index.root().to_owned();
@@ -95,7 +97,13 @@ impl Listeners {
             let (watched, last) = (Arc::clone(&index), Arc::downgrade(&index));
             drop(index);
             match this.pool.run(move || watched.watch()).await {
-                Ok(ears) => this.hear(&root, &last, ears).await,
+                Ok(ears) => {
+                    this.hear(&root, &last, ears).await;
+                    if let Some(index) = last.upgrade() {
+                        // A session that comes may try again.
+                        this.pool.run(move || index.watch_failed()).await;
+                    }
+                }
                 Err(why) => {
                     tracing::info!(root = %root.display(), why, "changes of a workspace are not heard of")
                 }
@@ -140,11 +148,11 @@ impl Listeners {
     }
 
     async fn tell(&self, root: &Path, news: News) {
-        let batch = self.batches.fetch_add(1, Ordering::Relaxed) + 1;
-        let (listeners, tenants) = {
-            let by_root = self.lock();
-            let Some(listening) = by_root.get(root) else { return };
-            (listening.listeners.clone(), listening.tenants.clone())
+        let (batch, listeners, tenants) = {
+            let mut by_root = self.lock();
+            let Some(listening) = by_root.get_mut(root) else { return };
+            listening.batch = now().as_millis().max(listening.batch + 1);
+            (listening.batch, listening.listeners.clone(), listening.tenants.clone())
         };
         let (readers, news) = (listeners.clone(), Arc::new(news));
         let changed = Arc::clone(&news);
@@ -154,10 +162,10 @@ impl Listeners {
             let Some(ring) = listener.ring.upgrade() else { continue };
             let mut by_author: BTreeMap<(ChangeAuthor, Option<SessionId>), Vec<&FileChange>> =
                 BTreeMap::new();
-            for file in &news.files {
+            for file in news.files.iter().take(TOLD) {
                 by_author.entry(author(&file.by, &listener.tenant, &tenants)).or_default().push(file);
             }
-            let mut more = news.more;
+            let mut more = news.more + news.files.len().saturating_sub(TOLD) as u64;
             for ((by, session), files) in by_author {
                 let told =
                     |file: &&FileChange| ChangedPath { path: path_text(root, &file.path), kind: file.kind };

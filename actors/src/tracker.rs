@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_protocol::Timestamp;
-use playhouse_tools::changed::{FileWrite, WriteLog, path_text};
+use playhouse_tools::changed::{WriteLog, path_text};
 use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError, ToolOutput};
 use playhouse_workspace::Pool;
 use playhouse_workspace::tree::{HeldFiles, SeenChanges, Tracking, TreeIndex, TreeLimits, Watcher};
@@ -68,7 +68,7 @@ impl Trees {
     }
 
     /// Files of the workspace at `root` that changed since then, which nobody watched: what they were is not known. Blocks.
-    pub(crate) fn changed_since(&self, root: &Path, since: Timestamp) -> Result<Vec<FileWrite>, String> {
+    pub(crate) fn changed_since(&self, root: &Path, since: Timestamp) -> Result<SeenChanges, String> {
         self.may_have_one(root)?;
         let index = self.new_index(root);
         index.changed_since(Duration::from_millis(since.as_millis()))

@@ -266,7 +266,10 @@ fn bytes_below(folder: &Path) -> Result<u64> {
 }
 
 fn git(folder: &Path, arguments: &[&str]) -> Result<()> {
-    let ended = Command::new("git").current_dir(folder).args(arguments).stdout(Stdio::null()).status()?;
+    let mut command = Command::new("git");
+    // Nothing of git's own runs beside what is measured.
+    command.args(["-c", "gc.auto=0", "-c", "maintenance.auto=false"]).args(arguments);
+    let ended = command.current_dir(folder).stdout(Stdio::null()).status()?;
     if ended.success() { Ok(()) } else { Err(format!("git {arguments:?} ended with {ended}").into()) }
 }
 

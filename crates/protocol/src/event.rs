@@ -134,7 +134,7 @@ pub enum ChangeAuthor {
 /// Files of a session's workspace that changed: `data` of the event `file.changed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesChanged {
-    /// Counts batches since the engine began: all sessions of the workspace are told the same ones under the same number.
+    /// Grows with each batch: all sessions of the workspace are told the same ones under the same number.
     pub batch: u64,
     /// Who changed them.
     pub by: ChangeAuthor,

@@ -129,6 +129,24 @@ mod tests {
     }
 
     #[test]
+    fn what_others_changed_is_given_once() {
+        let tracker = FileTracker::new();
+        let (path, other) = (Path::new("/repo/a"), Path::new("/repo/b"));
+        tracker.remember(path, hash(b"1"));
+        tracker.outdate(other, None);
+        tracker.outdate(path, Some(hash(b"2")));
+        // It is as it was seen again.
+        tracker.outdate(path, Some(hash(b"1")));
+        assert_eq!(tracker.take_outdated(), [""; 0].map(PathBuf::from));
+        tracker.outdate(path, None);
+        assert_eq!(tracker.take_outdated(), [path]);
+        assert_eq!(tracker.take_outdated(), [""; 0].map(PathBuf::from));
+        tracker.outdate(path, None);
+        tracker.remember(path, hash(b"3"));
+        assert_eq!(tracker.take_outdated(), [""; 0].map(PathBuf::from));
+    }
+
+    #[test]
     fn it_is_bounded_and_forgets_the_oldest_first() {
         let tracker = FileTracker::new();
         let path = |number: usize| PathBuf::from(format!("/repo/{number}"));

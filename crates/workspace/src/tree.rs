@@ -31,7 +31,7 @@ pub use news::{ChangedBy, Ears, FileChange, News};
 use spool::Spool;
 use tokio::sync::Notify;
 use walk::{Included, Seen, Stopped, Walk};
-use watch::{Dirty, Watch};
+use watch::{Dirty, Outside, Watch};
 
 /// Bytes of a file whose content is kept before a command.
 const LARGEST: u64 = 2 * 1024 * 1024;
@@ -44,6 +44,8 @@ const MOST_UNKNOWN: usize = 100;
 const QUIET: Duration = Duration::from_secs(600);
 /// People work beside a background command that runs for longer.
 const BESIDE: Duration = Duration::from_secs(60);
+/// How far the clock of a file system may be behind that of the engine: it moves with the kernel's timer.
+const BEHIND: Duration = Duration::from_millis(10);
 /// Turns of which it is known what they may still keep.
 const TURNS: usize = 64;
 /// How long git may take.
@@ -353,6 +355,7 @@ impl TreeIndex {
         if dirty.is_empty() {
             return Ok(room);
         }
+        let outside = state.watch.as_ref().filter(|_| dirty.all).map(|_| Outside::of(&self.root));
         let renewed = state.watch.as_mut().filter(|_| dirty.all).map(Watch::renew);
         let empty = Files::new();
         let mut walk = Walk {
@@ -382,26 +385,33 @@ impl TreeIndex {
                 }
             }
             state.files = None;
-            state.watch = None;
             state.tracked = None;
+            self.end_watch(state);
             state.quiet = Some((Instant::now() + QUIET, why.clone()));
             return Err(why);
         }
         if let (Some(watch), Some(renewed)) = (&mut state.watch, renewed) {
             renewed(watch);
+            watch.is_whole(outside.flatten());
         }
         if let Some(error) = state.watch.as_mut().and_then(Watch::failed) {
             tracing::info!(root = %self.root.display(), %error, "changes of a workspace are not heard of: all of it is looked at");
-            state.watch = None;
+            self.end_watch(state);
         }
         self.take(state, seen, dirty.all);
         Ok(left)
     }
 
+    /// Nothing is heard any more.
+    fn end_watch(&self, state: &mut State) {
+        state.watch = None;
+        self.told.notify_one();
+    }
+
     /// Takes what a look saw.
     fn take(&self, state: &mut State, mut seen: Seen, is_all: bool) {
-        // What there was no room for is looked at again.
-        seen.without_room.iter().for_each(|folder| state.dirty.add(folder));
+        seen.again.iter().for_each(|folder| state.dirty.add(folder));
+        state.dirty.all |= seen.has_links;
         let Some(old) = &mut state.files else {
             state.files = Some(seen.files);
             if let Some(tracked) = &mut state.tracked {
@@ -437,15 +447,15 @@ impl TreeIndex {
         state.attribute(&differing);
     }
 
-    /// Files that changed since a time, in time since 1970. Git ignores none of them. Nobody knows what they were before. Blocks.
+    /// Files that changed since a time, in time since 1970. Git ignores none of them. Nobody knows what they were before: they are
+    /// not covered, and at most a hundred are named. Blocks.
     ///
     /// # Errors
     /// The files cannot be looked at, or are too many.
-    pub fn changed_since(&self, since: Duration) -> Result<Vec<FileWrite>, String> {
+    pub fn changed_since(&self, since: Duration) -> Result<SeenChanges, String> {
         let mut state = self.lock();
         self.look(&mut state, 0, false)?;
-        // The clock of a file system is behind that of the engine.
-        let since = since.saturating_sub(walk::TICK);
+        let since = since.saturating_sub(BEHIND);
         let since = (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), i64::from(since.subsec_nanos()));
         let entries = state.files.iter().flatten();
         let changed =
@@ -456,7 +466,10 @@ impl TreeIndex {
             let path = self.root.join(OsStr::from_bytes(key));
             FileWrite { path, before: Some(unknown.clone()), after: Some(unknown) }
         };
-        Ok(changed.take(MOST_UNKNOWN).map(|(key, entry)| write(key, entry)).collect())
+        let mut files: Vec<FileWrite> = changed.map(|(key, entry)| write(key, entry)).collect();
+        let unnamed = files.len().saturating_sub(MOST_UNKNOWN);
+        files.truncate(MOST_UNKNOWN);
+        Ok(SeenChanges { files, gaps: unnamed_gap(unnamed).into_iter().collect(), ..SeenChanges::default() })
     }
 
     fn stopped(&self, stopped: Stopped) -> String {
@@ -548,6 +561,11 @@ impl State {
     }
 }
 
+/// Says that so many more files are not covered.
+fn unnamed_gap(count: usize) -> Option<String> {
+    (count > 0).then(|| format!("{count} more files changed whose content before is not kept"))
+}
+
 /// The path of the folder that a file lies in: empty, or ending in a slash.
 fn folder_of(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -635,9 +653,7 @@ impl Tracking {
             }
             seen.files.push(write);
         }
-        if unnamed > 0 {
-            seen.gaps.push(format!("{unnamed} more files changed whose content before is not kept"));
-        }
+        seen.gaps.extend(unnamed_gap(unnamed));
         seen
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Content, Entry, LARGEST, Stamp, TreeIndex, Why};
+use super::{Content, Entry, LARGEST, Stamp, TreeIndex, Why, folder_of};
 use crate::state::FileWrite;
 
 /// Files that a tool is writing. Dropped without [`wrote`](Self::wrote), nobody can tell who changed them.
@@ -79,6 +79,12 @@ impl HeldFiles {
                     None if is_other => drop(running.changed.insert(key.clone(), (old.clone(), true))),
                     None => {}
                 }
+            }
+            // It may lie in an ignored folder, which counts from now on.
+            let mut folder = &*key;
+            while !folder.is_empty() {
+                folder = folder_of(folder.strip_suffix(b"/").unwrap_or(folder));
+                state.dirty.add(folder);
             }
             let files = state.files.get_or_insert_default();
             match entry {

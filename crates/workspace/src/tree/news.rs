@@ -15,7 +15,7 @@ use crate::ContentHash;
 use crate::state::FileWrite;
 
 /// Changes that are kept until they are taken.
-const MOST: usize = 500;
+const MOST: usize = 20_000;
 
 /// Who changed a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,9 +133,9 @@ impl TreeIndex {
     /// Looks where something changed. Gives what was seen since it was asked last; `None` if nothing is heard any more. Blocks.
     pub fn news(&self) -> Option<News> {
         let mut state = self.lock();
-        if state.watch.is_some() {
-            // A failure is told by the calls that need what it would have seen.
-            let _ = self.look(&mut state, 0, false);
+        if state.watch.is_some() && self.look(&mut state, 0, false).is_err() {
+            // Who needs what it would have seen looks again.
+            state.quiet = None;
         }
         let news = std::mem::take(&mut state.news);
         (state.watch.is_some() || !news.is_empty()).then_some(news)

@@ -541,3 +541,100 @@ fn events_that_were_lost_cost_one_look_at_everything() {
     stage.index.news();
     assert_eq!(stage.index.news(), None);
 }
+
+#[test]
+fn hearing_of_changes_costs_no_content_that_is_kept() {
+    let stage = watched(&[("a", "one"), ("b", "bee")]);
+    let first = stage.begin("s");
+    stage.write("a", "two");
+    first.end();
+    let second = stage.begin("s");
+    // It changed so shortly ago that it is read again, for which there is no room when news is asked for.
+    stage.write("b", "two");
+    stage.index.news().unwrap();
+    stage.write("a", "three");
+    let seen = second.end();
+    assert_eq!(told(&seen, &stage.root), ["a: two > three", "b: bee > two"]);
+    assert_eq!(seen.not_covered, []);
+}
+
+#[test]
+fn what_no_event_tells_of_is_seen() {
+    let stage = watched(&[("a", "one"), ("d/x", "ex"), ("e", "3")]);
+    let outer = stage.root.with_file_name("outer");
+    fs::write(&outer, "linked").unwrap();
+    fs::hard_link(&outer, stage.root.join("d/link")).unwrap();
+    stage.index.news().unwrap();
+    let seen = stage.seen(|| fs::write(&outer, "through the other name").unwrap());
+    assert_eq!(told(&seen, &stage.root), ["d/link: linked > through the other name"]);
+    fs::remove_file(stage.root.join("d/link")).unwrap();
+    // Rules that lie in no watched folder.
+    fs::create_dir_all(stage.root.join(".git/info")).unwrap();
+    fs::write(stage.root.join(".git/info/exclude"), "fresh/\n").unwrap();
+    stage.index.news().unwrap();
+    assert_eq!(stage.seen(|| stage.write("fresh/y", "ignored")).files, []);
+    // A tool writes where folders are ignored: from then on the file counts.
+    let path = stage.root.join("fresh/z");
+    let held = stage.index.hold(&"tool".into(), [path.as_path()]);
+    stage.write("fresh/z", "by a tool");
+    let after = FileState::new(hash(b"by a tool"), b"by a tool", 0o100_644);
+    held.wrote(&[FileWrite { path, before: None, after: Some(after) }]);
+    let seen = stage.seen(|| stage.write("fresh/z", "by a command"));
+    assert_eq!(told(&seen, &stage.root), ["fresh/z: by a tool > by a command"]);
+    fs::write(stage.root.join(".git/info/exclude"), "").unwrap();
+    let seen = stage.seen(|| stage.write("fresh/y", "counts"));
+    assert_eq!(told(&seen, &stage.root), ["fresh/y: ignored > counts"]);
+}
+
+/// Whatever is done, looking where something changed sees what looking at everything sees.
+#[test]
+fn looks_at_parts_see_what_a_look_at_everything_sees() {
+    for seed in 0..40 {
+        let stage = watched(&[(".gitignore", "*.log\nout/\n"), ("a/b/c", "1"), ("a/d", "2"), ("e", "3")]);
+        let mut random = (seed + 1_u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut draw = |below: usize| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            usize::try_from(random % below as u64).unwrap()
+        };
+        let names = ["a", "b", "out", "e", "x.log", "f"];
+        let plain = Arc::new(TreeIndex::new(&stage.root, stage.folder.path(), TreeLimits::default(), &[]));
+        let look = |index: &Arc<TreeIndex>| {
+            drop(index.begin(&Watcher { session: "s".into(), turn: "t".into() }));
+        };
+        look(&plain);
+        for step in 0..60 {
+            let mut path = || -> PathBuf { (0..=draw(3)).map(|_| names[draw(names.len())]).collect() };
+            let (one, other) = (stage.root.join(path()), stage.root.join(path()));
+            // What cannot be done is left.
+            let _ = match draw(10) {
+                0..3 => fs::create_dir_all(one.parent().unwrap())
+                    .and_then(|()| fs::write(&one, format!("{step}"))),
+                3 => fs::remove_dir_all(&one),
+                4 => fs::remove_file(&one),
+                5 | 6 => fs::rename(&one, &other),
+                7 => symlink(&other, &one),
+                8 => fs::set_permissions(
+                    &one,
+                    Permissions::from_mode(if draw(2) == 0 { 0o755 } else { 0o700 }),
+                ),
+                _ => fs::write(stage.root.join(".gitignore"), ["out/\n", "*.log\n", "f\n", ""][draw(4)]),
+            };
+            if draw(3) == 0 {
+                stage.index.news().unwrap();
+                look(&plain);
+            }
+        }
+        look(&stage.index);
+        look(&plain);
+        let known = |index: &TreeIndex| -> Vec<(String, Stamp, bool)> {
+            let told = |path: &[u8], entry: &Entry| {
+                (String::from_utf8_lossy(path).into_owned(), entry.stamp, entry.content.is_ignored())
+            };
+            index.lock().files.iter().flatten().map(|(path, entry)| told(path, entry)).collect()
+        };
+        assert!(stage.index.lock().watch.is_some());
+        assert_eq!(known(&stage.index), known(&plain), "seed {seed}");
+    }
+}

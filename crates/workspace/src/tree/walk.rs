@@ -22,7 +22,7 @@ use crate::{hash, hash_of};
 /// Folders in each other that are looked into.
 const DEEPEST: usize = 128;
 /// What changed so shortly ago may change again without a trace: the clock of a file system moves in steps.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(50);
 /// Bytes of files whose content is not kept that are read for their hash, in one look.
 const MOST_HASHED: u64 = 256 * 1024 * 1024;
 /// Attributes by which git changes a content in a way that its length does not show.
@@ -107,8 +107,10 @@ pub(super) struct Seen {
     whole: Vec<Vec<u8>>,
     /// Folders that cannot be read, each ending in a slash.
     unreadable: Vec<Vec<u8>>,
-    /// Folders with files whose content there was no room for.
-    pub(super) without_room: BTreeSet<Vec<u8>>,
+    /// Folders that are to be looked at again: there was no room for the content of files, or they cannot be read.
+    pub(super) again: BTreeSet<Vec<u8>>,
+    /// A file has several names: what is written through another one is told of there.
+    pub(super) has_links: bool,
 }
 
 /// The rules of the folders from the workspace on.
@@ -157,6 +159,7 @@ impl Walk<'_> {
             for (path, entry) in below(self.old, &folder) {
                 self.seen.files.insert(path.clone(), entry.clone());
             }
+            self.seen.again.insert(folder);
         }
         Ok(())
     }
@@ -207,10 +210,16 @@ impl Walk<'_> {
                 Ok(facts) => facts,
                 Err(error) => {
                     // One that may not be looked at is not gone.
-                    if error.kind() != std::io::ErrorKind::NotFound
-                        && let Some(old) = self.old.get(path.as_slice())
-                    {
-                        self.seen.files.insert(path.as_slice().into(), old.clone());
+                    if error.kind() != std::io::ErrorKind::NotFound {
+                        if let Some(old) = self.old.get(path.as_slice()) {
+                            self.seen.files.insert(path.as_slice().into(), old.clone());
+                        }
+                        path.push(b'/');
+                        self.seen.unreadable.push(path.clone());
+                        if let Some(inner) = self.seen.folders.get_mut(path.get(..length).unwrap_or_default())
+                        {
+                            inner.insert(path.clone());
+                        }
                     }
                     continue;
                 }
@@ -264,8 +273,11 @@ impl Walk<'_> {
         let stays = |old: &&Entry| match old.content {
             Content::Hashed(_, Why::NoRoom) | Content::Unread(Why::NoRoom) => stamp.size > self.room,
             Content::Hashed(..) => true,
+            // What is kept stays where there is no room to read it again.
+            Content::Spooled(_) if stamp.size > self.room => true,
             _ => !old.is_fresh,
         };
+        self.seen.has_links |= facts.st_nlink > 1;
         if let Some(old) = old.filter(|old| old.stamp == stamp).filter(stays) {
             self.note_room(path, old);
             self.seen.files.insert(path.into(), old.clone());
@@ -293,12 +305,13 @@ impl Walk<'_> {
         self.seen.files.insert(path.into(), entry);
     }
 
-    /// Notes that a content may be kept once there is room for it.
+    /// Notes that a file is to be looked at again: its content may be kept once there is room for it, or it may change without a
+    /// trace.
     fn note_room(&mut self, path: &[u8], entry: &Entry) {
-        if entry.content.why() == Some(Why::NoRoom) {
+        if entry.content.why() == Some(Why::NoRoom) || entry.is_fresh {
             let folder = folder_of(path);
-            if !self.seen.without_room.contains(folder) {
-                self.seen.without_room.insert(folder.to_owned());
+            if !self.seen.again.contains(folder) {
+                self.seen.again.insert(folder.to_owned());
             }
         }
     }

@@ -9,12 +9,13 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use playhouse_sandbox::folder::Folder;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
+use super::{Stamp, folder_of};
 use crate::door::leftovers::is_temporary;
 
 /// Bytes of events that are taken at once.
@@ -81,8 +82,8 @@ pub(super) struct Watch {
     /// The path of each watched folder.
     folders: HashMap<i32, Box<[u8]>>,
     watches: BTreeMap<Box<[u8]>, i32>,
-    /// Device and inode of the workspace.
-    root: Option<(u64, u64)>,
+    /// The workspace, and what says from outside of it which of its files count.
+    root: Option<Outside>,
     /// Why not all folders are watched.
     failed: Option<io::Error>,
 }
@@ -108,9 +109,14 @@ impl Watch {
         self.failed.take()
     }
 
-    /// Whether it is still the same folder that stands at the path of the workspace.
+    /// Whether the same folder stands at the path of the workspace, and the same rules hold there.
     pub(super) fn is_of(&self, root: &Path) -> bool {
-        self.root.is_some() && Folder::open(root).ok().and_then(|folder| identity(&folder)) == self.root
+        self.root.is_some() && self.root == Outside::of(root)
+    }
+
+    /// All of the workspace is watched.
+    pub(super) fn is_whole(&mut self, outside: Option<Outside>) {
+        self.root = outside;
     }
 
     /// Watches a folder, from before it is read on.
@@ -123,24 +129,22 @@ impl Watch {
             | WatchFlags::MODIFY
             | WatchFlags::MOVE
             | WatchFlags::MOVE_SELF
-            | WatchFlags::ONLYDIR
-            | WatchFlags::EXCL_UNLINK;
-        if path.is_empty() {
-            self.root = identity(folder);
+            | WatchFlags::ONLYDIR;
+        if !is_local(folder) {
+            let error = io::Error::new(io::ErrorKind::Unsupported, "another machine may change files there");
+            self.failed = Some(error);
+            return;
         }
         // The folder that is held, whatever stands at its path.
         match inotify::add_watch(&self.events, format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()), mask)
         {
             Ok(watch) => {
-                if let Some(before) = self.folders.insert(watch, path.into())
-                    && *before != *path
-                {
-                    self.watches.remove(&before);
+                if self.folders.insert(watch, path.into()).is_some_and(|before| *before != *path) {
+                    // One path of two would be told of only.
+                    self.failed = Some(io::Error::other("a folder is there twice"));
                 }
                 self.watches.insert(path.into(), watch);
             }
-            // One that is gone, or may not be read, is told of by the folder above it.
-            Err(Errno::NOENT | Errno::ACCESS) => {}
             Err(error) => self.failed = Some(error.into()),
         }
     }
@@ -174,7 +178,7 @@ impl Watch {
                 }
             };
             let what = event.events();
-            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            if what.intersects(ReadFlags::QUEUE_OVERFLOW | ReadFlags::UNMOUNT) {
                 dirty.all = true;
                 continue;
             }
@@ -188,11 +192,11 @@ impl Watch {
             }
             let Some(folder) = folders.get(&event.wd()) else { continue };
             let Some(name) = event.file_name().map(|name| name.to_bytes()) else {
-                // Of the folder itself: others are told of by the one above.
-                if folder.is_empty() {
-                    dirty.all = true;
-                } else if what.contains(ReadFlags::ATTRIB) {
-                    dirty.add_below(folder);
+                // Of the folder itself.
+                match folder.strip_suffix(b"/") {
+                    None => dirty.all = true,
+                    Some(_) if what.contains(ReadFlags::ATTRIB) => dirty.add_below(folder),
+                    Some(path) => dirty.add(folder_of(path)),
                 }
                 continue;
             };
@@ -225,8 +229,50 @@ impl Watch {
     }
 }
 
-/// Device and inode.
-fn identity(folder: &Folder) -> Option<(u64, u64)> {
-    let facts = rustix::fs::fstat(folder).ok()?;
-    Some((facts.st_dev, facts.st_ino))
+/// What no event tells of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Outside {
+    /// Device and inode of the workspace.
+    root: (u64, u64),
+    /// Rules of repositories: of the one of the workspace, and of those above it.
+    rules: Vec<Option<Stamp>>,
+}
+
+impl Outside {
+    pub(super) fn of(root: &Path) -> Option<Self> {
+        let folder = Folder::open(root).ok()?;
+        let facts = rustix::fs::fstat(&folder).ok()?;
+        let inner = [".git", ".git/info/exclude", ".git/info/attributes"];
+        let outer = [".gitignore", ".gitattributes"];
+        let names = root.ancestors().flat_map(|above| {
+            let outer = if above == root { [].as_slice() } else { outer.as_slice() };
+            inner.iter().chain(outer).map(move |name| above.join(name))
+        });
+        let stamp = |path: PathBuf| {
+            let mut stamp = Stamp::of(&rustix::fs::lstat(&path).ok()?);
+            if path.ends_with(".git") {
+                // What git does changes it all the time: it is there or not.
+                (stamp.size, stamp.modified, stamp.changed) = Default::default();
+            }
+            Some(stamp)
+        };
+        Some(Self { root: (facts.st_dev, facts.st_ino), rules: names.map(stamp).collect() })
+    }
+}
+
+/// Whether only this machine changes files there: where others do, the system does not tell.
+fn is_local(folder: &Folder) -> bool {
+    /// bcachefs, btrfs, ext2 to ext4, f2fs, overlayfs, ramfs, tmpfs, XFS, ZFS (`statfs(2)`).
+    const LOCAL: [i64; 9] = [
+        0xca45_1a4e,
+        0x9123_683e,
+        0xef53,
+        0xf2f5_2010,
+        0x794c_7630,
+        0x8584_58f6,
+        0x0102_1994,
+        0x5846_5342,
+        0x2fc1_2fc1,
+    ];
+    rustix::fs::fstatfs(folder).is_ok_and(|facts| LOCAL.contains(&(facts.f_type & 0xffff_ffff)))
 }

@@ -22,6 +22,8 @@ use crate::wire::translate::Live;
 
 /// Sessions without work that are remembered.
 const REMEMBERED: usize = 256;
+/// Directories of which it is known which change of files was told last.
+const MOST_BATCHES: usize = 4_096;
 /// How often output of running calls is looked for that nobody saw.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -161,7 +163,12 @@ impl Work {
         let (Some(directory), ChangeAuthor::Outside | ChangeAuthor::Unclear) = (directory, by) else {
             return false;
         };
-        self.feed.batches().insert((directory, *by), *batch) == Some(*batch)
+        let mut batches = self.feed.batches();
+        if batches.len() > MOST_BATCHES {
+            batches.clear();
+        }
+        let last = batches.entry((directory, *by)).or_default();
+        std::mem::replace(last, (*last).max(*batch)) >= *batch
     }
 
     /// Takes the first event of a session that is not known, or was forgotten.
