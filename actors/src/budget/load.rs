@@ -1,9 +1,11 @@
 //! Reading what was spent before.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use playhouse_billing::budget::{Account, Spent};
 use playhouse_protocol::ledger::{RowQuery, UsageQuery};
+use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Day, ErrorCode, ErrorInfo, SessionId, Timestamp};
 use playhouse_store::{Ledger, StoreError};
 
@@ -122,25 +124,31 @@ pub(crate) fn spent_of_tenant(
     Ok((totals.into(), rows))
 }
 
-/// The same of a session and those below it. What the session at the top used itself is known when its rows were archived,
-/// from its sums.
+/// The same of a session and those below it. What each of them used is known from its sums, also when some of its rows were
+/// archived. One whose rows were all archived is met at the top only.
 fn spent_of_tree(
     ledger: &dyn Ledger,
     tenant: String,
     root: SessionId,
     limits_money: bool,
 ) -> Result<(Spent, Option<Vec<Unpriced>>), StoreError> {
-    let own = UsageQuery { tenant: Some(tenant), session: Some(root), ..UsageQuery::default() };
-    let mut totals = ledger.usage(&own)?.groups.first().map(|group| group.sum.totals).unwrap_or_default();
+    let mut sessions = HashSet::from([root]);
     let all = RowQuery { root: Some(root), limit: PAGE, ..RowQuery::default() };
     let mut query = all.clone();
     loop {
         let page = ledger.rows(&query)?;
-        page.rows.iter().filter(|row| row.session != root).for_each(|row| totals += row.totals());
+        sessions.extend(page.rows.iter().map(|row| row.session));
         match page.next {
             Some(next) => query.after = Some(next),
             None => break,
         }
+    }
+    let mut totals = Totals::default();
+    for session in sessions {
+        let query =
+            UsageQuery { tenant: Some(tenant.clone()), session: Some(session), ..UsageQuery::default() };
+        let page = ledger.usage(&query)?;
+        totals += page.groups.first().map(|group| group.sum.totals).unwrap_or_default();
     }
     let rows = match limits_money && totals.unpriced > 0 {
         true => unpriced(ledger, all, totals.unpriced)?,

@@ -35,7 +35,7 @@ impl Attributions {
         if is_from_above {
             self.above = attribution.as_deref().map(|said| said.labels.clone()).unwrap_or_default();
         }
-        if attribution.is_none() && self.turns.is_empty() {
+        if attribution.is_none() && !is_from_above && self.turns.is_empty() {
             return;
         }
         if self.turns.len() >= REMEMBERED {
