@@ -122,8 +122,8 @@ impl Images {
         ChangeSet { changes: files.into_iter().map(change).collect(), source, coverage }
     }
 
-    /// What a command changed that was cut off: of files that changed since it began, but for those of which it is `known`
-    /// otherwise, nobody knows what they were. Blocks.
+    /// The change set of a command that a crash cut off: all files that changed since it began, without their contents before,
+    /// which are not known. Files that are `known` from other calls are left out. Blocks.
     pub(crate) fn recovered_since(
         &self,
         root: &Path,

@@ -27,7 +27,7 @@ use crate::base::now;
 use crate::events::ring::Ring;
 use crate::shared::lsp::LspServers;
 
-/// How long it is waited for further changes.
+/// Time from the first change to the look that collects it and those after it.
 const MERGED: Duration = Duration::from_millis(100);
 /// Workspaces that are watched at once: a user may have 128 watches, and has other programs.
 const MOST_WATCHED: usize = 64;
@@ -38,11 +38,11 @@ const TOLD: usize = 500;
 /// Files that a result names.
 const NAMED: usize = 20;
 
-/// Those who hear of changes of workspaces.
+/// The sessions that are told when files of their workspaces change.
 pub(crate) struct Listeners {
     pool: Pool,
     lsp: Option<LspServers>,
-    /// Watches that may still begin.
+    /// Permits for watches: each watched workspace holds one.
     room: Arc<Semaphore>,
     by_root: Mutex<HashMap<PathBuf, Listening>>,
 }
@@ -50,10 +50,10 @@ pub(crate) struct Listeners {
 /// Who listens in one workspace.
 #[derive(Default)]
 struct Listening {
-    /// Number of the last batch of changes: it grows, also over an end of the watch.
+    /// Number of the last batch of changes. It is never used again, also after the watch ended and began anew.
     batch: u64,
     listeners: Vec<ListeningSession>,
-    /// Whose the sessions are that ever listened.
+    /// The tenant of each session that ever listened.
     tenants: HashMap<Arc<str>, Arc<str>>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct ListeningSession {
     pub(crate) session: SessionId,
     pub(crate) tenant: Arc<str>,
     pub(crate) ring: Weak<Ring>,
-    /// What it has read.
+    /// The files that it has read.
     pub(crate) files: Weak<FileTracker>,
 }
 
@@ -224,7 +224,7 @@ fn author(
     }
 }
 
-/// What sessions have read of files that others changed is out of date. Blocks.
+/// Marks files that sessions have read and others changed as out of date. Blocks.
 fn outdate(listeners: &[ListeningSession], changed: &[FileChange]) {
     for change in changed {
         let knows = |listener: &&ListeningSession| {

@@ -80,7 +80,7 @@ pub(crate) struct SessionState {
     tenant: Arc<str>,
     /// For whom tools are asked for.
     scope: ToolScope,
-    /// Whether it hears of changes of its workspace.
+    /// Whether it is told when files of its workspace change.
     listens: bool,
     /// The revision of the tools from outside of which the model was told last.
     told_tools: u64,

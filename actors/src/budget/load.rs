@@ -124,8 +124,8 @@ pub(crate) fn spent_of_tenant(
     Ok((totals.into(), rows))
 }
 
-/// The same of a session and those below it. What each of them used is known from its sums, also when some of its rows were
-/// archived. One whose rows were all archived is met at the top only.
+/// The same for a session and its sub-sessions, from the sums of each, which include archived rows. A sub-session counts only
+/// if the ledger still holds one of its rows.
 fn spent_of_tree(
     ledger: &dyn Ledger,
     tenant: String,
