@@ -20,7 +20,7 @@ use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::record::AttemptEnded;
 use playhouse_protocol::usage::Totals;
-use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, Record, SessionId};
+use playhouse_protocol::{Day, Entry, ErrorCode, ErrorInfo, Metric, ModelRef, PriceList, Record, SessionId};
 use playhouse_session::Session;
 use playhouse_store::Ledger;
 use playhouse_workspace::Pool;
@@ -65,7 +65,7 @@ struct Tenant {
     stirs: HashMap<Account, Stir>,
     /// Held by whoever reads what was spent before.
     loading: HashMap<Account, Arc<tokio::sync::Mutex<()>>>,
-    /// Accounts that have to be read again, since rows of them were corrected.
+    /// Accounts that have to be read again, since rows of them were corrected, or came without a cost from a crash.
     stale: HashSet<Account>,
 }
 
@@ -91,6 +91,17 @@ pub(crate) struct Purse {
     of_tenant: TenantBudget,
     /// Its own rows on their way to the ledger.
     under_way: AtomicU32,
+}
+
+/// The most that a request and its answer can use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    /// Tokens of input.
+    pub(crate) input: u64,
+    /// Tokens of output.
+    pub(crate) output: u64,
+    /// The region that it is served in, where prices depend on it.
+    pub(crate) region: Option<&'static str>,
 }
 
 /// What the turn of a session used before an attempt, as its log says.
@@ -213,7 +224,11 @@ impl Tenant {
     }
 
     fn settle(&mut self, attempt: AttemptId, accounts: &[Account], used: Used, day: Day) {
-        self.open.remove(&attempt);
+        if self.open.remove(&attempt).is_none() && matches!(used, Used::Unpriced { .. } | Used::Unknown) {
+            // It was lost in a crash, so that nothing was reserved which would say what it cost at most.
+            let read = accounts.iter().filter(|account| !matches!(account, Account::Turn(_)));
+            self.stale.extend(read.copied());
+        }
         let decided = self.book.settle(attempt, accounts, used, day);
         self.stale.retain(|account| self.book.knows(*account));
         self.tell(decided);
@@ -306,7 +321,7 @@ impl Purse {
         }
     }
 
-    /// Reserves what an attempt of `turn`, or of none, may use at most, of so many tokens of input and output. Waits while that fits only without
+    /// Reserves what an attempt of `turn`, or of none, may use at most. Waits while that fits only without
     /// what others have reserved; `waits` is told so, once. It is settled when the end of the attempt is durable.
     ///
     /// # Errors
@@ -316,10 +331,12 @@ impl Purse {
         books: Books<'_>,
         (attempt, model, turn): (AttemptId, &ModelRef, Option<MessageId>),
         Before(used): Before,
-        (input, output): (u64, u64),
+        Most { input, output, region }: Most,
         waits: impl FnOnce(&Wait),
     ) -> Result<(), ErrorInfo> {
-        let worst = Worst::of(&books.directory.prices(model), input, output);
+        let prices = books.directory.prices(model);
+        let prices = region.into_iter().fold(prices, PriceList::serving);
+        let worst = Worst::of(&prices, input, output);
         self.load(books).await?;
         let charges = self.charges(turn);
         let reserved = self.with(|tenant| {

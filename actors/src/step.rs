@@ -29,7 +29,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::base::durable::Durable;
 use crate::base::{Child, Ids, begins, now};
-use crate::budget::{Before, Purse};
+use crate::budget::{Before, Most, Purse};
 use crate::context::EngineContext;
 use crate::conversation::{Conversation, MADE_UNDER, Offered, Settled};
 use crate::directory::{Profile, ProfileRequest};
@@ -281,7 +281,7 @@ async fn attempt(work: &mut StepWork, progress: &mut Progress) -> Result<playhou
     if let Some((purse, before)) = work.purse.take() {
         // What was used before is settled then, and where it waits clients are told.
         ring.has_published(until).await;
-        let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
+        let most = most_used(shared, &order.model, order.estimated_input, &body, &profile);
         let waits = |wait: &Wait| tell_waiting(order, ring, None, wait.to_string());
         let attempt = (order.attempt, &order.model, Some(order.turn));
         purse.reserve(shared.books(), attempt, before, most, waits).await?;
@@ -411,18 +411,18 @@ fn tell_waiting(order: &AttemptOrder, ring: &Ring, until: Option<Timestamp>, rea
     ring.write(|writer| writer.notice(Provisional::AttemptWaiting { step, attempt, until, reason }));
 }
 
-/// The most tokens that a request and its answer can have. A token of text has a byte at least, so there are no more of them
-/// than bytes, and a request that does not fit its model is refused by the provider. What it answers at most it was told.
-pub(crate) fn most_tokens(
+/// The most that a request and its answer can use. A token of text has a byte at least, so there are no more of them than
+/// bytes, and a request that does not fit its model is refused by the provider. What it answers at most it was told.
+pub(crate) fn most_used(
     shared: &EngineContext,
     model: &ModelRef,
     estimated_input: u64,
     body: &Bytes,
     profile: &Profile,
-) -> (u64, u64) {
+) -> Most {
     let bytes = (body.len() as u64).max(estimated_input);
     let window = shared.directory.window(model).unwrap_or(u64::MAX);
-    (bytes.min(window), profile.head.max_output)
+    Most { input: bytes.min(window), output: profile.head.max_output, region: profile.endpoint.region() }
 }
 
 /// The parts and calls of what was streamed. Every call gets an id of its own, whatever the provider sent.

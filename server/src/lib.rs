@@ -29,6 +29,7 @@ mod principal;
 mod problem;
 mod roots;
 mod router;
+mod routing;
 mod server;
 mod socket;
 mod stream;

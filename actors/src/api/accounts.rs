@@ -132,6 +132,8 @@ impl Engine {
     /// The time is not over yet, or the store failed.
     pub async fn archive(&self, before: Timestamp, numbers: Vec<u64>) -> Result<u64, CommandError> {
         check_past(before)?;
+        // A row is archived with its correction, or without both.
+        let _held = self.shared.repricing.lock().await;
         self.ledger(move |ledger| ledger.archive(before, &numbers)).await
     }
 

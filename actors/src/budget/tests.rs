@@ -67,6 +67,14 @@ fn ended(attempt: AttemptId, tokens: u64) -> Entry {
     entry(Record::AttemptEnded(ended))
 }
 
+fn unpriced(attempt: AttemptId) -> Entry {
+    let mut entry = ended(attempt, 20);
+    if let Record::AttemptEnded(ended) = &mut entry.record {
+        ended.cost = None;
+    }
+    entry
+}
+
 fn spent(purse: &Purse) -> (Option<u64>, Option<u64>) {
     purse.with(|tenant| {
         let tokens = |account| tenant.book.spent(account).map(|spent| spent.tokens);
@@ -130,6 +138,22 @@ fn nothing_is_kept_of_corrections_of_sessions_that_are_not_there_and_held_accoun
     two.flushed(&ended(id(7), 20));
     drop(two);
     assert!(one.with(|tenant| !tenant.book.knows(account) && !tenant.stale.contains(&account)));
+}
+
+#[test]
+fn a_lost_attempt_without_a_cost_has_its_accounts_read_again() {
+    let purses = purses();
+    let one = purses.enter(&session(1, None), &[]).unwrap();
+    assert_eq!(reserve(&one, id(7)), Answer::Granted);
+    let is_known = |account| one.with(|tenant| tenant.knows(account));
+    // Reserved: it counts with what was reserved.
+    one.flushed(&unpriced(id(7)));
+    assert!(is_known(Account::Tenant));
+    // Another session was lost in a crash and comes back: nothing says what its attempt cost at most.
+    let two = purses.enter(&session(2, None), &[id(8)]).unwrap();
+    two.flushed(&unpriced(id(8)));
+    assert!(!is_known(Account::Tenant));
+    assert!(is_known(Account::Session(one.root)));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::conversation::tell;
 use crate::directory::{Directory, Profile, ProfileRequest};
 use crate::mailbox::SessionMessage;
 use crate::measure::gen_ai_provider;
-use crate::step::{Progress, most_tokens, record, send, tell_limiter};
+use crate::step::{Progress, most_used, record, send, tell_limiter};
 
 /// All that such an attempt needs.
 pub(crate) struct AsideWork {
@@ -175,7 +175,7 @@ async fn ask(
         transcript.push(&ChatMessage::User { parts }, &|_| None);
         let body = transcript.request(ToolChoice::Auto);
         if let Some((purse, before)) = reserve.take() {
-            let most = most_tokens(shared, &order.model, order.estimated_input, &body, &profile);
+            let most = most_used(shared, &order.model, order.estimated_input, &body, &profile);
             let of = (order.attempt, &order.model, order.in_turn.then_some(order.turn));
             purse.reserve(shared.books(), of, before, most, |_| ()).await?;
         }

@@ -57,7 +57,7 @@ impl Endpoint {
     }
 
     /// The region in which the server answers, where its provider has hosts by region and prices of their own for them.
-    pub(crate) fn region(&self) -> Option<&'static str> {
+    pub fn region(&self) -> Option<&'static str> {
         match host(&self.base_url) {
             "eu.api.openai.com" => Some("eu"),
             "us.api.openai.com" => Some("us"),

@@ -325,6 +325,22 @@ impl PriceList {
         usual.chain(self.long.iter().flat_map(of_step)).collect()
     }
 
+    /// The prices of requests that are served in this way, such as in a region. One without a factor changes nothing.
+    #[must_use]
+    pub fn serving(mut self, way: &str) -> Self {
+        if let Some(factor) = self.factor(way).filter(|factor| *factor != Decimal::ONE) {
+            self.multiply(factor);
+        }
+        self
+    }
+
+    fn multiply(&mut self, factor: Decimal) {
+        self.usual = self.usual.times(factor);
+        for step in &mut self.long {
+            step.prices = step.prices.times(factor);
+        }
+    }
+
     /// The prices of a request that begins at `time`: with [`PriceList::OFF_PEAK`] in them, if it holds then.
     #[must_use]
     pub fn beginning(mut self, time: Timestamp) -> Self {
@@ -332,10 +348,7 @@ impl PriceList {
         self.off_peak.clear();
         let factor = self.multiples.remove(Self::OFF_PEAK);
         if let Some(factor) = factor.filter(|_| holds) {
-            self.usual = self.usual.times(factor);
-            for step in &mut self.long {
-                step.prices = step.prices.times(factor);
-            }
+            self.multiply(factor);
         }
         self
     }
@@ -482,6 +495,8 @@ mod tests {
         assert_eq!(rated(&["fast", "standard", "us"]), ("0.0308".to_owned(), names(&[])));
         assert_eq!(rated(&["priority", "eu"]), ("0.028".to_owned(), names(&["eu"])));
         assert_eq!(list.held(1_000, &names(&["us"])).input, price("4.4"));
+        assert_eq!(list.clone().serving("us").usual.input, price("4.4"));
+        assert_eq!(list.clone().serving("eu").usual.input, price("4"));
     }
 
     #[test]

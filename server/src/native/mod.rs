@@ -24,9 +24,9 @@ mod templates;
 pub(crate) mod usage;
 
 use axum::Router;
-use axum::routing::{delete, get, patch, post};
 
 use crate::app::App;
+use crate::routing::{delete, get, patch, post};
 
 /// The operations of the API, and a router of the same.
 macro_rules! operations {

@@ -23,10 +23,10 @@ mod shapes;
 mod translate;
 mod unbuilt;
 
-use axum::routing::{get, post};
 use axum::{Extension, Router};
 
 use crate::app::App;
+use crate::routing::{delete, get, patch, post};
 use feed::Feeds;
 use routes::{facts, files, live, login, lsp, mcp, messages, prompts, requests, sessions, templates, vcs};
 
@@ -57,7 +57,8 @@ pub(crate) fn router() -> Router<App> {
         .route("/mcp", get(mcp::status))
         .route("/mcp/{name}/connect", post(mcp::connect))
         .route("/mcp/{name}/disconnect", post(mcp::disconnect))
-        .route("/mcp/{name}/auth", post(login::begin).delete(login::forget))
+        .route("/mcp/{name}/auth", post(login::begin))
+        .route("/mcp/{name}/auth", delete(login::forget))
         .route("/mcp/{name}/auth/callback", post(login::end))
         .route("/mcp/{name}/auth/authenticate", post(login::wait))
         .route("/experimental/capabilities", get(facts::capabilities))
@@ -69,16 +70,20 @@ pub(crate) fn router() -> Router<App> {
         .route("/experimental/workspace/adapter", get(facts::none))
         .route("/experimental/workspace/status", get(facts::none))
         .route("/experimental/session", get(sessions::everywhere))
-        .route("/session", get(sessions::list).post(sessions::create))
+        .route("/session", get(sessions::list))
+        .route("/session", post(sessions::create))
         .route("/session/status", get(live::status))
-        .route("/session/{id}", get(sessions::read).patch(sessions::change).delete(sessions::remove))
+        .route("/session/{id}", get(sessions::read))
+        .route("/session/{id}", patch(sessions::change))
+        .route("/session/{id}", delete(sessions::remove))
         .route("/session/{id}/children", get(sessions::children))
         .route("/session/{id}/abort", post(sessions::abort))
         .route("/session/{id}/summarize", post(sessions::summarize))
         .route("/session/{id}/revert", post(sessions::revert))
         .route("/session/{id}/unrevert", post(sessions::unrevert))
         .route("/session/{id}/fork", post(sessions::fork))
-        .route("/session/{id}/message", get(messages::list).post(prompts::prompt))
+        .route("/session/{id}/message", get(messages::list))
+        .route("/session/{id}/message", post(prompts::prompt))
         .route("/session/{id}/message/{message}", get(messages::read))
         .route("/session/{id}/prompt_async", post(prompts::prompt_async))
         .route("/session/{id}/shell", post(prompts::shell))
