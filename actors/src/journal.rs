@@ -83,7 +83,7 @@ impl Images {
             FileContent::Blob(BlobRef { hash: sha, size })
         } else {
             let kept = state.bytes.as_ref().and_then(|bytes| {
-                let kept = self.shared.put_blob(&self.tenant, bytes);
+                let kept = self.shared.put_image(&self.tenant, bytes);
                 kept.inspect_err(|error| {
                     tracing::warn!(%error, "the content of a file that a call changed is not kept");
                 })
@@ -188,6 +188,6 @@ impl Images {
 
     /// The content of a file, where it is kept. Blocks.
     pub(crate) fn content(&self, image: &FileImage) -> Option<Vec<u8>> {
-        self.shared.store.blobs.get(&self.tenant, image.content.blob()?).ok()
+        self.shared.store.blobs.get_image(&self.tenant, image.content.blob()?).ok()?
     }
 }

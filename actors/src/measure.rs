@@ -200,6 +200,7 @@ impl Measures {
             sum.outputs += usage.outputs;
             sum.homes += usage.homes;
             sum.attachments += usage.attachments;
+            sum.undo += usage.undo;
         }
         if !self.by_tenant {
             self.storage_of(sum, None);
@@ -207,7 +208,8 @@ impl Measures {
     }
 
     fn storage_of(&self, usage: StorageUse, tenant: Option<&Arc<str>>) {
-        for (kind, bytes) in STORAGE_KINDS.iter().zip([usage.outputs, usage.homes, usage.attachments]) {
+        let all = [usage.outputs, usage.homes, usage.attachments, usage.undo];
+        for (kind, bytes) in STORAGE_KINDS.iter().zip(all) {
             let mut labels = vec![Label::from_static_parts("kind", kind)];
             labels.extend(tenant.map(|tenant| Label::new(TENANT, Arc::clone(tenant))));
             gauge!(Metric::StorageBytes.name(), labels).set(number(bytes));

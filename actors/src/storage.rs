@@ -1,6 +1,7 @@
 //! Counts what tenants take up on disk: at once when an engine starts, and then every hour.
 //!
-//! In between the outputs are counted as they are written, attachments as they are stored, and homes while commands run.
+//! In between the outputs are counted as they are written, attachments and contents of changed files as they are stored, and homes
+//! while commands run.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,20 @@ impl EngineContext {
         Ok(blobs.put(tenant, content)?)
     }
 
+    /// Stores the content of a file that a call changes. Above the bound of its tenant the oldest ones go, and no undo covers them
+    /// any more. Blocks.
+    pub(crate) fn put_image(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        let (blobs, of) = (&self.store.blobs, payer(tenant));
+        let blob = blobs.put_image(tenant, content)?;
+        if let Some(most) = self.storage.take_undo(of, content.len() as u64) {
+            match blobs.trim_images(tenant, most) {
+                Ok(left) => self.storage.note_undo(of, left),
+                Err(error) => tracing::warn!(%error, "contents that are kept for undo cannot be removed"),
+            }
+        }
+        Ok(blob)
+    }
+
     /// Counts everything. Blocks.
     fn count_storage(&self) -> Result<(), StoreError> {
         let (mut after, mut tenants, mut homes) = (None, HashSet::new(), HashSet::new());
@@ -79,6 +94,8 @@ impl EngineContext {
         }
         for tenant in tenants {
             self.storage.note_attachments(&tenant, self.store.blobs.size(&tenant)?);
+            let most = self.storage.most_undo().unwrap_or(u64::MAX);
+            self.storage.note_undo(&tenant, self.store.blobs.trim_images(&tenant, most)?);
         }
         Ok(())
     }

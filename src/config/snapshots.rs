@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::document::Value;
 use super::keys::KeyName;
-use super::reader::{at_least_one, megabytes};
+use super::reader::{at_least_one, bound_in_megabytes, megabytes};
 use super::settings::Settings;
 
 /// Sets a key of the section `snapshots`.
@@ -21,6 +21,9 @@ pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Resul
             limits.scan = Duration::from_millis(at_least_one(*number)?.into());
         }
         (KeyName::SnapshotsKept, Value::Whole(number)) => limits.kept = megabytes(*number),
+        (KeyName::SnapshotsTotal, Value::Whole(number)) => {
+            settings.engine.storage.undo = bound_in_megabytes(*number);
+        }
         (KeyName::SnapshotsInclude, Value::List(patterns)) => limits.include.clone_from(patterns),
         _ => return Err("does not belong here".to_owned()),
     }

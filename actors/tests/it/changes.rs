@@ -148,7 +148,7 @@ fn says_made(stage: &Stage, set: &ChangeSet) {
     assert_eq!((&*file.path, file.kind, file.additions), ("a", ChangeKind::Added, 1));
     assert_eq!((set.source, &set.coverage, &file.before), (ChangeSource::Tool, &Coverage::Full, &None));
     let blob = file.after.as_ref().unwrap().content.blob().unwrap().clone();
-    assert_eq!(stage.store.blobs.get("local", &blob).unwrap(), b"written\n");
+    assert_eq!(stage.store.blobs.get_image("local", &blob).unwrap().unwrap(), b"written\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +218,7 @@ async fn before_images_of_file_tools_are_durable_with_the_intent() {
     let [[], [before], [again]] = intents.collect::<Vec<_>>()[..] else { panic!("{records:#?}") };
     let content = |image: &playhouse_protocol::FileBefore| {
         let blob = image.image.as_ref().unwrap().content.blob().unwrap().clone();
-        stage.store.blobs.get("local", &blob).unwrap()
+        stage.store.blobs.get_image("local", &blob).unwrap().unwrap()
     };
     assert_eq!((&*before.path, content(before), content(again)), ("a", b"one\n".to_vec(), b"two\n".to_vec()));
     // The second call wrote what was there.

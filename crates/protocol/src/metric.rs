@@ -127,7 +127,7 @@ pub const BUDGETS: &[&str] = &["turn", "session", "tenant"];
 pub const LIMITS: &[&str] =
     &["sessions", "running_turns", "tokens_per_minute", "spend_per_day", "subscribers", "storage"];
 /// What takes up storage of tenants.
-pub const STORAGE_KINDS: &[&str] = &["outputs", "homes", "attachments"];
+pub const STORAGE_KINDS: &[&str] = &["outputs", "homes", "attachments", "undo"];
 
 const MODEL: [Label; 2] = [open("provider"), open("model")];
 const GEN_AI: [Label; 4] = [
@@ -266,7 +266,7 @@ metrics! {
     OutputBytes = "playhouse_output_bytes", Kind::Gauge, Bytes, &[], false,
         "Bytes of saved outputs of all sessions, as they were counted last.";
     StorageBytes = "playhouse_storage_bytes", Kind::Gauge, Bytes, &[closed("kind", STORAGE_KINDS)], true,
-        "Bytes that tenants take up: saved outputs of their sessions, homes of their commands, attachments.";
+        "Bytes that tenants take up: saved outputs of their sessions, homes of their commands, attachments, contents of files that are kept for undo.";
     DataFree = "playhouse_data_free_bytes", Kind::Gauge, Bytes, &[], false,
         "Bytes that are free on the file system of the data directory.";
     DataSize = "playhouse_data_size_bytes", Kind::Gauge, Bytes, &[], false,

@@ -1,6 +1,7 @@
 //! Content by hash, as files.
 //!
-//! A blob of tenant `acme` is `blobs/acme/<first two digits of its hash>/<hash>`. It is written beside its place,
+//! A blob of tenant `acme` is `blobs/acme/<first two digits of its hash>/<hash>`, an image of it lies below
+//! `blobs/acme%images` in the same way. It is written beside its place,
 //! synced, renamed and its folder synced, so that a record may name it. Files that begin with [`UNFINISHED`] were left
 //! by a process that ended in the middle. What no record names any more is removed by a sweep (`sweep`).
 
@@ -8,6 +9,7 @@ use std::fmt::Write;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use fs_err as fs;
 use playhouse_protocol::message::BlobRef;
@@ -16,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::in_hand::{Digest, InHand, digest, digits};
 use crate::lock::DataLock;
-use crate::sweep::{Stored, Sweepable, size_of};
+use crate::sweep::{Stored, Sweepable, images_of, size_of, trim_images};
 use crate::{Blobs, StoreError};
 
 /// The folder of all blobs in a data directory.
@@ -52,25 +54,24 @@ impl FileBlobs {
     }
 
     /// Creates the folder for blobs that begin with `digits`, durably.
-    fn make_folder(&self, tenant: &str, digits: &str) -> Result<PathBuf, StoreError> {
+    fn make_folder(&self, owner: &str, digits: &str) -> Result<PathBuf, StoreError> {
         let mut folder = self.root.clone();
         make_durable_folder(&folder)?;
-        for name in [&folder_of_tenant(tenant), digits] {
+        for name in [owner, digits] {
             folder.push(name);
             make_durable_folder(&folder)?;
         }
         Ok(folder)
     }
-}
 
-impl Blobs for FileBlobs {
-    fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+    /// Stores content for an owner, durably.
+    fn put_for(&self, owner: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
         self.check()?;
         let (blob, digest) = named(content);
         // Before it is looked for: from here on no sweep removes it.
         self.in_hand.hold(digest);
         self.in_hand.hold_named_in(content);
-        let folder = self.make_folder(tenant, &blob.hash[..2])?;
+        let folder = self.make_folder(owner, &blob.hash[..2])?;
         let path = folder.join(&blob.hash);
         // What is there already is kept only if it is good: a damaged file is replaced.
         let is_there = fs::read(&path).is_ok_and(|found| found == content);
@@ -95,21 +96,30 @@ impl Blobs for FileBlobs {
         Ok(blob)
     }
 
-    fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError> {
+    /// The content, checked against its hash; `None` where there is none.
+    fn get_for(&self, owner: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError> {
         let broken = |reason: String| StoreError::Blob { hash: blob.hash.clone(), reason };
         let is_hash = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if blob.hash.len() != HASH_DIGITS || !blob.hash.as_bytes().iter().all(is_hash) {
             return Err(broken("this is not a SHA-256 hash of 64 lower-case hex digits".to_owned()));
         }
-        let path = self.root.join(folder_of_tenant(tenant)).join(&blob.hash[..2]).join(&blob.hash);
+        let path = self.root.join(owner).join(&blob.hash[..2]).join(&blob.hash);
         let content = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(broken(format!("tenant \"{tenant}\" has no such content")));
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
         check_content(blob, &content)?;
-        Ok(content)
+        Ok(Some(content))
+    }
+}
+
+impl Blobs for FileBlobs {
+    fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        self.put_for(&self.owner(tenant), content)
+    }
+
+    fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError> {
+        self.get_for(&self.owner(tenant), blob)?.ok_or_else(|| missing(tenant, blob))
     }
 
     fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError> {
@@ -120,6 +130,22 @@ impl Blobs for FileBlobs {
 
     fn size(&self, tenant: &str) -> Result<u64, StoreError> {
         size_of(self, tenant)
+    }
+
+    fn put_image(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        self.put_for(&images_of(&self.owner(tenant)), content)
+    }
+
+    fn get_image(&self, tenant: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError> {
+        let owner = self.owner(tenant);
+        match self.get_for(&images_of(&owner), blob)? {
+            None => self.get_for(&owner, blob),
+            found => Ok(found),
+        }
+    }
+
+    fn trim_images(&self, tenant: &str, most: u64) -> Result<u64, StoreError> {
+        trim_images(self, tenant, most)
     }
 }
 
@@ -144,14 +170,17 @@ impl Sweepable for FileBlobs {
                     result => result?,
                 };
                 // A time to come is one of a clock that jumped.
-                let age = found.modified().ok().and_then(|modified| modified.elapsed().ok());
+                let modified = found.modified().ok();
+                let age = modified.and_then(|modified| modified.elapsed().ok());
                 let settled = age.is_some_and(|age| age >= self.in_hand.grace());
                 if name.starts_with(UNFINISHED) && settled {
                     self.check()?;
                     remove_if_there(&path)?;
                 }
                 if let Some(digest) = digest(name.as_bytes()) {
-                    each(Stored { digest, size: found.len(), settled });
+                    let since = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
+                    let at = since.unwrap_or_default().as_nanos();
+                    each(Stored { digest, size: found.len(), settled, at });
                 }
             }
         }
@@ -159,11 +188,18 @@ impl Sweepable for FileBlobs {
     }
 
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
+        self.in_hand
+            .unless_held(digest, || self.drop_now(owner, digest))
+            .transpose()
+            .map(|done| done.is_some())
+    }
+
+    fn drop_now(&self, owner: &str, digest: &Digest) -> Result<(), StoreError> {
         let hash = digits(digest);
         let path = self.root.join(owner).join(&hash[..2]).join(&hash);
         // Of another directory this store knows nothing, neither what is needed there.
         self.check()?;
-        self.in_hand.unless_held(digest, || remove_if_there(&path)).transpose().map(|done| done.is_some())
+        remove_if_there(&path)
     }
 }
 
@@ -205,6 +241,11 @@ pub(crate) fn reference(content: &[u8]) -> BlobRef {
 pub(crate) fn named(content: &[u8]) -> (BlobRef, Digest) {
     let digest = Digest::from(Sha256::digest(content));
     (BlobRef { hash: digits(&digest), size: content.len() as u64 }, digest)
+}
+
+/// The error for content that a tenant does not have.
+pub(crate) fn missing(tenant: &str, blob: &BlobRef) -> StoreError {
+    StoreError::Blob { hash: blob.hash.clone(), reason: format!("tenant \"{tenant}\" has no such content") }
 }
 
 /// Whether `content` is what `blob` names.

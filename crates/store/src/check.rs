@@ -30,8 +30,13 @@ const BETWEEN: Duration = Duration::from_millis(50);
 
 /// See the page of this module.
 pub(crate) fn check(source: &Source) -> Result<StoreReport, StoreError> {
-    let mut check =
-        Check { source, table: &*source.table, report: StoreReport::default(), blobs: HashSet::new() };
+    let mut check = Check {
+        source,
+        table: &*source.table,
+        report: StoreReport::default(),
+        blobs: HashSet::new(),
+        images: HashSet::new(),
+    };
     for part in [Check::logs, Check::lists, Check::ledger, Check::unknown] {
         if let Err(error) = part(&mut check) {
             // Where the table itself is damaged, there may be more that is not.
@@ -48,6 +53,7 @@ struct Check<'a> {
     report: StoreReport,
     /// Blobs that were read and are good, by tenant.
     blobs: HashSet<(String, BlobRef)>,
+    images: HashSet<(String, BlobRef)>,
 }
 
 /// What was found in one place.
@@ -123,10 +129,11 @@ impl Check<'_> {
             found.wrong(&place, broken);
             return Ok(found);
         }
-        let (mut summary, mut blobs): (Option<SessionSummary>, Vec<BlobRef>) = (None, Vec::new());
+        let (mut summary, mut blobs, mut kept) = (None::<SessionSummary>, Vec::new(), Vec::new());
         let damage = self.source.walk_own(session, |entry| {
             found.records += 1;
             blobs.extend(attachments(&entry.record).cloned());
+            kept.extend(images(&entry.record).cloned());
             match &mut summary {
                 Some(summary) => summary.apply(&entry),
                 None => summary = SessionSummary::begin(&entry),
@@ -139,6 +146,9 @@ impl Check<'_> {
         let Some(summary) = summary else { return Ok(found) };
         for blob in blobs {
             self.blob(&summary.tenant, &place, blob, &mut found)?;
+        }
+        for image in kept {
+            self.image(&summary.tenant, &place, image, &mut found)?;
         }
         self.count_spilled(session)?;
         if is_rest {
@@ -272,15 +282,48 @@ impl Check<'_> {
         }
         Ok(())
     }
+
+    /// One that is not there was removed to make room.
+    fn image(
+        &mut self,
+        tenant: &str,
+        place: &str,
+        image: BlobRef,
+        found: &mut Found,
+    ) -> Result<(), StoreError> {
+        let named = (tenant.to_owned(), image);
+        if self.images.contains(&named) {
+            return Ok(());
+        }
+        match self.source.blobs.get_image(tenant, &named.1) {
+            Ok(Some(_)) => {
+                self.report.blobs += 1;
+                self.images.insert(named);
+            }
+            Ok(None) => {}
+            Err(error @ StoreError::Blob { .. }) => found.wrong(place, format!("it names {error}")),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
-/// The blobs that a record names.
+/// The attachments that a record names.
 fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
     let (parts, attachments) = match record {
         Record::PromptAdmitted(admitted) => (&admitted.parts[..], &[][..]),
         Record::CallSettled { result, .. } => (&[][..], &result.attachments[..]),
         _ => (&[][..], &[][..]),
     };
+    let files = parts.iter().filter_map(|part| match part {
+        Part::File { file, .. } => Some(file),
+        _ => None,
+    });
+    files.chain(attachments).map(|attachment| &attachment.blob)
+}
+
+/// The contents of files before and after changes that a record names.
+fn images(record: &Record) -> impl Iterator<Item = &BlobRef> {
     let (before, changes) = match record {
         Record::CallIntended(intended) => (&intended.before[..], &[][..]),
         Record::WorkspaceChanged(changed) => (&[][..], &changed.set.changes[..]),
@@ -289,14 +332,7 @@ fn attachments(record: &Record) -> impl Iterator<Item = &BlobRef> {
     };
     let images = changes.iter().flat_map(|file| [&file.before, &file.after]);
     let images = before.iter().map(|file| &file.image).chain(images).flatten();
-    let files = parts.iter().filter_map(|part| match part {
-        Part::File { file, .. } => Some(file),
-        _ => None,
-    });
-    files
-        .chain(attachments)
-        .map(|attachment| &attachment.blob)
-        .chain(images.filter_map(|image| image.content.blob()))
+    images.filter_map(|image| image.content.blob())
 }
 
 /// Damage of the table, as a problem. Other errors are none of what is stored.

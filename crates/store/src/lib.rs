@@ -386,8 +386,20 @@ pub trait Blobs: Send + Sync {
     /// Whether the tenant has this content already, so that storing it takes up no more.
     fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError>;
 
-    /// Bytes of all content of a tenant. Looks at each.
+    /// Bytes of all content of a tenant, without images. Looks at each.
     fn size(&self, tenant: &str) -> Result<u64, StoreError>;
+
+    /// Stores the content of a file as it was before or after a change: an *image*, which may go again by
+    /// [`Blobs::trim_images`] although a record names it. On return it is synced.
+    fn put_image(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError>;
+
+    /// An image, checked against its hash; `None` where the tenant has no such content (any more). Images of older versions stand
+    /// among the other content, and are found there.
+    fn get_image(&self, tenant: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Removes images of a tenant, those that were stored first before the others, until they have at most so many bytes. Looks
+    /// at each. How many bytes they have then.
+    fn trim_images(&self, tenant: &str, most: u64) -> Result<u64, StoreError>;
 }
 
 /// The upkeep of a store.

@@ -3,13 +3,14 @@
 //! Frames, projections and the writer's thread are those of every backend; only the table and the blobs are other ones.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use playhouse_protocol::message::BlobRef;
 
-use crate::blobs::{check_content, named};
+use crate::blobs::{check_content, missing, named};
 use crate::in_hand::{Digest, InHand, digest};
-use crate::sweep::{Stored, Sweepable, size_of};
+use crate::sweep::{Stored, Sweepable, images_of, size_of, trim_images};
 use crate::table::{Batch, Pair, Table, take};
 use crate::{Blobs, StoreError};
 
@@ -62,49 +63,73 @@ impl Table for MemoryTable {
     }
 }
 
-/// Blobs in memory, by tenant and hash.
+/// Blobs in memory, by owner and hash.
 pub(crate) struct MemoryBlobs {
-    contents: Mutex<HashMap<String, HashMap<Digest, Vec<u8>>>>,
+    contents: Mutex<HashMap<String, HashMap<Digest, Content>>>,
     in_hand: Arc<InHand>,
+    /// How many were stored.
+    count: AtomicU64,
+}
+
+struct Content {
+    bytes: Vec<u8>,
+    /// How many were stored before.
+    at: u64,
 }
 
 impl MemoryBlobs {
     pub(crate) fn new(in_hand: Arc<InHand>) -> Self {
-        Self { contents: Mutex::default(), in_hand }
+        Self { contents: Mutex::default(), in_hand, count: AtomicU64::default() }
+    }
+
+    fn contents(&self) -> MutexGuard<'_, HashMap<String, HashMap<Digest, Content>>> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put_for(&self, owner: String, content: &[u8]) -> BlobRef {
+        let (blob, digest) = named(content);
+        self.in_hand.hold(digest);
+        self.in_hand.hold_named_in(content);
+        let content = Content { bytes: content.to_vec(), at: self.count.fetch_add(1, Ordering::Relaxed) };
+        self.contents().entry(owner).or_default().insert(digest, content);
+        blob
+    }
+
+    fn get_for(&self, owner: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError> {
+        let digest = digest(blob.hash.as_bytes());
+        let content = digest.and_then(|digest| Some(self.contents().get(owner)?.get(&digest)?.bytes.clone()));
+        content.map(|content| check_content(blob, &content).map(|()| content)).transpose()
     }
 }
 
 impl Blobs for MemoryBlobs {
     fn put(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
-        let (blob, digest) = named(content);
-        self.in_hand.hold(digest);
-        self.in_hand.hold_named_in(content);
-        let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-        contents.entry(tenant.to_owned()).or_default().entry(digest).or_insert_with(|| content.to_vec());
-        Ok(blob)
+        Ok(self.put_for(self.owner(tenant), content))
     }
 
     fn get(&self, tenant: &str, blob: &BlobRef) -> Result<Vec<u8>, StoreError> {
-        let contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-        let digest = digest(blob.hash.as_bytes());
-        let content = digest.and_then(|digest| contents.get(tenant)?.get(&digest).cloned());
-        let Some(content) = content else {
-            return Err(StoreError::Blob {
-                hash: blob.hash.clone(),
-                reason: format!("tenant \"{tenant}\" has no such content"),
-            });
-        };
-        check_content(blob, &content)?;
-        Ok(content)
+        self.get_for(&self.owner(tenant), blob)?.ok_or_else(|| missing(tenant, blob))
     }
 
     fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError> {
-        let contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(contents.get(tenant).is_some_and(|contents| contents.contains_key(&named(content).1)))
+        let contents = self.contents();
+        Ok(contents.get(&self.owner(tenant)).is_some_and(|contents| contents.contains_key(&named(content).1)))
     }
 
     fn size(&self, tenant: &str) -> Result<u64, StoreError> {
         size_of(self, tenant)
+    }
+
+    fn put_image(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        Ok(self.put_for(images_of(&self.owner(tenant)), content))
+    }
+
+    fn get_image(&self, tenant: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get_for(&images_of(&self.owner(tenant)), blob)
+    }
+
+    fn trim_images(&self, tenant: &str, most: u64) -> Result<u64, StoreError> {
+        trim_images(self, tenant, most)
     }
 }
 
@@ -114,24 +139,28 @@ impl Sweepable for MemoryBlobs {
     }
 
     fn owners(&self) -> Result<Vec<String>, StoreError> {
-        Ok(self.contents.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect())
+        Ok(self.contents().keys().cloned().collect())
     }
 
     fn each(&self, owner: &str, each: &mut dyn FnMut(Stored)) -> Result<(), StoreError> {
-        let contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-        for (digest, content) in contents.get(owner).into_iter().flatten() {
-            each(Stored { digest: *digest, size: content.len() as u64, settled: true });
+        for (digest, content) in self.contents().get(owner).into_iter().flatten() {
+            let (size, at) = (content.bytes.len() as u64, content.at.into());
+            each(Stored { digest: *digest, size, settled: true, at });
         }
         Ok(())
     }
 
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
-        let removed = self.in_hand.unless_held(digest, || {
-            let mut contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(contents) = contents.get_mut(owner) {
-                contents.remove(digest);
-            }
-        });
-        Ok(removed.is_some())
+        self.in_hand
+            .unless_held(digest, || self.drop_now(owner, digest))
+            .transpose()
+            .map(|done| done.is_some())
+    }
+
+    fn drop_now(&self, owner: &str, digest: &Digest) -> Result<(), StoreError> {
+        if let Some(contents) = self.contents().get_mut(owner) {
+            contents.remove(digest);
+        }
+        Ok(())
     }
 }

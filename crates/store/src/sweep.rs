@@ -32,6 +32,8 @@ pub(crate) struct Stored {
     pub(crate) size: u64,
     /// Whether it was stored longer ago than the grace.
     pub(crate) settled: bool,
+    /// Larger than that of those that were stored before it.
+    pub(crate) at: u128,
 }
 
 /// Blobs that can be looked through. An owner is what the blobs of a tenant are kept under.
@@ -47,6 +49,31 @@ pub(crate) trait Sweepable: Blobs {
 
     /// Removes a blob, unless somebody has it in hand. Whether it was removed.
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError>;
+
+    /// Removes a blob, whoever has it in hand.
+    fn drop_now(&self, owner: &str, digest: &Digest) -> Result<(), StoreError>;
+}
+
+/// What the images of an owner are kept under, which is the owner of nothing else: see `folder_of_tenant`.
+pub(crate) fn images_of(owner: &str) -> String {
+    format!("{owner}%images")
+}
+
+/// See [`Blobs::trim_images`].
+pub(crate) fn trim_images(blobs: &impl Sweepable, tenant: &str, most: u64) -> Result<u64, StoreError> {
+    let owner = images_of(&blobs.owner(tenant));
+    let mut all = Vec::new();
+    blobs.each(&owner, &mut |stored| all.push(stored))?;
+    all.sort_unstable_by_key(|stored| stored.at);
+    let mut size: u64 = all.iter().map(|stored| stored.size).sum();
+    for stored in all {
+        if size <= most {
+            break;
+        }
+        blobs.drop_now(&owner, &stored.digest)?;
+        size -= stored.size;
+    }
+    Ok(size)
 }
 
 /// Bytes of all blobs of a tenant.
@@ -188,7 +215,8 @@ impl Sweep<'_> {
             if let Some(digest) = digest(blob.hash.as_bytes()) {
                 keep(&mut self.unnamed, &known, &digest);
             }
-            if self.unnamed.get(&owner).is_none_or(HashMap::is_empty) {
+            let is_done = |owner: &str| self.unnamed.get(owner).is_none_or(HashMap::is_empty);
+            if is_done(&owner) && is_done(&images_of(&owner)) {
                 continue;
             }
             match self.blobs.get(&tenant, &blob) {
@@ -209,8 +237,10 @@ impl Sweep<'_> {
             blob = %blob.hash, %error,
             "a record in a blob cannot be read, so no blob of its tenant is removed; `playhouse store check` tells whose it is"
         );
-        if let Some(unnamed) = self.unnamed.get_mut(owner) {
-            unnamed.clear();
+        for owner in [owner, &images_of(owner)] {
+            if let Some(unnamed) = self.unnamed.get_mut(owner) {
+                unnamed.clear();
+            }
         }
     }
 }
@@ -218,8 +248,10 @@ impl Sweep<'_> {
 fn keep(unnamed: &mut HashMap<String, Unnamed>, owner: &Owner, digest: &Digest) {
     match owner {
         Owner::Known(owner) => {
-            if let Some(unnamed) = unnamed.get_mut(owner) {
-                unnamed.remove(digest);
+            for owner in [owner, &images_of(owner)] {
+                if let Some(unnamed) = unnamed.get_mut(owner) {
+                    unnamed.remove(digest);
+                }
             }
         }
         Owner::Anybody => {

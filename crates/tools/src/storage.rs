@@ -30,13 +30,15 @@ const MEGABYTE: u64 = 1 << 20;
 pub struct StorageLimits {
     /// Bytes of the saved outputs of one session; `None` for no bound.
     pub outputs: Option<u64>,
-    /// Bytes of all outputs, homes and attachments of one tenant; `None` for no bound.
+    /// Bytes of everything that one tenant takes up; `None` for no bound.
     pub tenant: Option<u64>,
+    /// Bytes of one tenant's contents of files that are kept for undo; `None` for no bound. Above it the oldest ones go.
+    pub undo: Option<u64>,
 }
 
 impl Default for StorageLimits {
     fn default() -> Self {
-        Self { outputs: Some(256 * MEGABYTE), tenant: Some(10_240 * MEGABYTE) }
+        Self { outputs: Some(256 * MEGABYTE), tenant: Some(10_240 * MEGABYTE), undo: Some(1_024 * MEGABYTE) }
     }
 }
 
@@ -82,12 +84,14 @@ pub struct StorageUse {
     pub homes: u64,
     /// Attachments.
     pub attachments: u64,
+    /// Contents of files that are kept for undo.
+    pub undo: u64,
 }
 
 impl StorageUse {
     /// All of them.
     pub fn total(self) -> u64 {
-        self.outputs.saturating_add(self.homes).saturating_add(self.attachments)
+        [self.outputs, self.homes, self.attachments, self.undo].into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -206,6 +210,26 @@ impl Storage {
         })
     }
 
+    /// Notes how many bytes of contents are kept so that changes of the tenant can be undone.
+    pub fn note_undo(&self, tenant: &str, bytes: u64) {
+        self.with(tenant, |account| account.usage.undo = bytes);
+    }
+
+    /// Takes up `bytes` for one more of these contents. Where they are more than may be kept now, how many bytes may stay: less
+    /// than the bound, so that not each of the next ones makes room again.
+    pub fn take_undo(&self, tenant: &str, bytes: u64) -> Option<u64> {
+        let used = self.with(tenant, |account| {
+            account.usage.undo = account.usage.undo.saturating_add(bytes);
+            account.usage.undo
+        });
+        self.0.limits.undo.filter(|most| used > *most).map(|most| most - most / 10)
+    }
+
+    /// The bound of contents that are kept for undo.
+    pub fn most_undo(&self) -> Option<u64> {
+        self.0.limits.undo
+    }
+
     /// The bound of the tenant, where it takes up more.
     fn passed(&self, tenant: &str) -> Option<StorageBound> {
         let most = self.0.limits.tenant?;
@@ -215,7 +239,7 @@ impl Storage {
 
     /// Takes up to `wanted` bytes for an output in `folder`; fewer with the bound that allows no more.
     fn take_output(&self, tenant: &str, folder: &Path, wanted: u64) -> (u64, Option<StorageBound>) {
-        let StorageLimits { outputs, tenant: most } = self.0.limits;
+        let StorageLimits { outputs, tenant: most, .. } = self.0.limits;
         self.with(tenant, |account| {
             let (here, used) = (account.outputs_in(folder), account.usage.total());
             let of_session = outputs.map_or(u64::MAX, |most| most.saturating_sub(here));
@@ -235,7 +259,7 @@ impl Storage {
 
     /// How many more bytes an output in `folder` may take.
     fn room(&self, tenant: &str, folder: &Path) -> u64 {
-        let StorageLimits { outputs, tenant: most } = self.0.limits;
+        let StorageLimits { outputs, tenant: most, .. } = self.0.limits;
         self.with(tenant, |account| {
             let of_session = outputs.map_or(u64::MAX, |most| most.saturating_sub(account.outputs_in(folder)));
             let of_tenant = most.map_or(u64::MAX, |most| most.saturating_sub(account.usage.total()));
@@ -245,7 +269,7 @@ impl Storage {
 
     /// The bytes that removed outputs have to be, for there to be any room in `folder`.
     fn excess(&self, tenant: &str, folder: &Path) -> u64 {
-        let StorageLimits { outputs, tenant: most } = self.0.limits;
+        let StorageLimits { outputs, tenant: most, .. } = self.0.limits;
         self.with(tenant, |account| {
             let of_session = outputs.map_or(0, |most| account.outputs_in(folder).saturating_sub(most));
             let of_tenant = most.map_or(0, |most| account.usage.total().saturating_sub(most));

@@ -355,6 +355,18 @@ impl Blobs for Slow {
     fn size(&self, tenant: &str) -> Result<u64, StoreError> {
         self.inner.size(tenant)
     }
+
+    fn put_image(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
+        self.inner.put_image(tenant, content)
+    }
+
+    fn get_image(&self, tenant: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get_image(tenant, blob)
+    }
+
+    fn trim_images(&self, tenant: &str, most: u64) -> Result<u64, StoreError> {
+        self.inner.trim_images(tenant, most)
+    }
 }
 
 async fn until(what: &str, is: impl Fn() -> bool) {

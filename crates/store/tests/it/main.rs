@@ -17,6 +17,7 @@ mod follow;
 mod forks;
 mod golden;
 mod handed;
+mod images;
 mod ledger;
 mod older;
 mod opening;

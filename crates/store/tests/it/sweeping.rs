@@ -16,7 +16,7 @@ use crate::raw;
 use crate::samples::*;
 
 /// A store that lets go of blobs at once, and sweeps only when it is asked.
-fn open_without_grace(data: &Path, backend: Backend) -> Store {
+pub(crate) fn open_without_grace(data: &Path, backend: Backend) -> Store {
     let reclaim = Reclaim { least: u64::MAX, quiet: Duration::from_secs(3_600), grace: Duration::ZERO };
     Store::open_with(data, &StoreOptions { backend, reclaim }).unwrap()
 }

@@ -100,7 +100,7 @@ async fn what_is_not_remembered_is_named() {
 #[tokio::test]
 async fn what_is_not_saved_is_told() {
     let mut fixture = fixture();
-    let limits = StorageLimits { outputs: Some(8 << 20), tenant: None };
+    let limits = StorageLimits { outputs: Some(8 << 20), tenant: None, undo: None };
     let folder = fixture.context.workspace.output().to_owned();
     fixture.context.storage = Storage::new(limits).session("acme", folder.clone(), Vec::new());
     let id = fixture.start("head -c 9000001 /dev/zero").await;

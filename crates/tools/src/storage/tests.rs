@@ -14,7 +14,7 @@ struct Fixture {
 
 impl Fixture {
     fn new(outputs: u64, tenant: u64) -> Self {
-        let limits = StorageLimits { outputs: Some(outputs), tenant: Some(tenant) };
+        let limits = StorageLimits { outputs: Some(outputs), tenant: Some(tenant), undo: Some(100 * KB) };
         Self { folder: tempfile::tempdir().unwrap(), storage: Storage::new(limits) }
     }
 
@@ -112,7 +112,10 @@ fn a_tenant_above_its_bound_takes_no_more_and_keeps_what_it_has() {
     fixture.storage.note_home("acme", Path::new("/home"), 9 * KB);
     assert_eq!(fixture.write("one", "new.txt", KB), (1024, None));
     assert_eq!(fixture.names("one"), ["new.txt"]);
-    assert_eq!(fixture.storage.usage("acme"), StorageUse { outputs: KB, homes: 9 * KB, attachments: 0 });
+    assert_eq!(
+        fixture.storage.usage("acme"),
+        StorageUse { outputs: KB, homes: 9 * KB, ..StorageUse::default() }
+    );
     assert!(bound.to_string().contains("server.limits.storage_mb"), "{bound}");
 }
 
@@ -138,4 +141,15 @@ async fn a_home_that_grows_above_the_bound_is_noticed() {
     fs::write(home.join("much"), vec![b'x'; 64 * 1024]).unwrap();
     let bound = session.home_is_full(&playhouse_workspace::Pool::new(1)).await;
     assert!(matches!(bound, StorageBound::Tenant { used, .. } if used >= 64 * KB), "{bound:?}");
+}
+
+#[test]
+fn what_is_kept_for_undo_has_a_bound_of_its_own_and_makes_room_for_more_than_one() {
+    let fixture = Fixture::new(KB, KB);
+    assert_eq!(fixture.storage.take_undo("acme", 100 * KB), None);
+    assert_eq!(fixture.storage.take_undo("other", 1), None);
+    assert_eq!(fixture.storage.take_undo("acme", 1), Some(90 * KB));
+    fixture.storage.note_undo("acme", 90 * KB);
+    assert_eq!(fixture.storage.usage("acme").total(), 90 * KB);
+    assert_eq!(fixture.storage.take_undo("acme", 10 * KB), None);
 }

@@ -173,7 +173,7 @@ async fn memory_is_bounded() {
 #[tokio::test]
 async fn what_is_above_a_bound_is_cut_and_the_model_is_told_of_it() {
     let mut fixture = fixture();
-    let limits = StorageLimits { outputs: Some(1 << 20), tenant: None };
+    let limits = StorageLimits { outputs: Some(1 << 20), tenant: None, undo: None };
     let folder = fixture.context.workspace.output().to_owned();
     fixture.context.storage = Storage::new(limits).session("acme", folder, Vec::new());
     let capped = fixture.cap(&"0123456789\n".repeat(200_000)).await;

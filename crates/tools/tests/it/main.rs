@@ -34,7 +34,7 @@ impl OutputSink for Count {
 }
 
 fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
-    let unbounded = StorageLimits { outputs: None, tenant: None };
+    let unbounded = StorageLimits { outputs: None, tenant: None, undo: None };
     CallContext {
         workspace: Arc::new(Workspace::open(folder, folder.join("outputs")).unwrap()),
         files: Arc::new(FileTracker::new()),
