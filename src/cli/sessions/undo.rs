@@ -29,7 +29,12 @@ pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit,
             (_, false) => "wrote",
         };
         let path = one_line(&file.path);
-        text.push_str(&format!("{verb} {path} (+{} -{})\n", file.additions, file.deletions));
+        // Those of a binary file are not counted.
+        let lines = match (file.additions, file.deletions) {
+            (0, 0) => String::new(),
+            (added, removed) => format!(" (+{added} -{removed})"),
+        };
+        text.push_str(&format!("{verb} {path}{lines}\n"));
     }
     for (what, left) in ["conflict", "ambiguous", "not covered"].into_iter().zip(left) {
         left.iter().for_each(|left| text.push_str(&line(what, left)));
