@@ -6,6 +6,7 @@
 
 use playhouse_mcp_server::{Api, ApiError, Events};
 use playhouse_protocol::ledger::{RepriceReport, RepriceRequest};
+use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::{PartId, RevertReport, RevertRequest, Seq, SessionId, UnrevertRequest};
 use playhouse_server::{
     ArtifactView, Artifacts, DirectClient, ListSearch, McpLogin, McpLoginEnd, McpLoginWish, McpPlace,
@@ -86,6 +87,11 @@ impl Client {
     /// `GET /v1/models`, as JSON.
     pub(crate) async fn models(&self) -> Result<Value, OperatorError> {
         self.get("/v1/models", &()).await
+    }
+
+    /// `GET /v1/commands`
+    pub(crate) async fn commands(&self, workspace: &str) -> Result<TemplateList, OperatorError> {
+        self.get("/v1/commands", &[("workspace", workspace)]).await
     }
 
     /// `GET /v1/mcp-servers`

@@ -1,4 +1,4 @@
-//! Host tools as a source: what platforms registered over the API, kept on the shelf.
+//! Host tools as a source: what platforms registered over the API, kept on the shelf. Capture tools are registered likewise.
 //!
 //! A registration is written and flushed before it counts. Readers never wait for the shelf.
 
@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use playhouse_mcp::{Vault, VaultFile};
 use playhouse_protocol::consent::Risk;
 use playhouse_store::{Shelf, StoreError};
-use playhouse_tools::host_tool::{HostTool, HostToolError};
+use playhouse_tools::capture::{CaptureError, CaptureTool};
+use playhouse_tools::host_tool::{HostTool, HostToolError, LARGEST_SCHEMA};
 use playhouse_tools::web::Door;
 use playhouse_tools::{Tool, ToolScope, ToolSource};
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,9 @@ use webhook::Webhook;
 pub const MOST_HOST_TOOLS: usize = 64;
 /// All keys of the shelf that hold host tools begin with this.
 const PREFIX: &str = "host-tools/";
-/// In what form they are stored.
+/// In what form they are stored. Capture tools have a later one, since older engines would wait for results of their calls.
 const VERSION: u32 = 1;
+const CAPTURE_VERSION: u32 = 2;
 
 /// A tool that a platform registers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct HostToolSpec {
     /// Where its calls are sent, beside the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<String>,
+    /// Whether nobody carries it out: it is a capture tool, which keeps its arguments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub capture: bool,
     /// Directories, links resolved, below which its sessions work; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<PathBuf>,
@@ -54,6 +59,12 @@ pub enum HostToolFailure {
     /// It cannot be registered as it is.
     #[error(transparent)]
     Invalid(#[from] HostToolError),
+    /// It cannot be registered as it is, to capture arguments.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The schema of a capture tool is too large.
+    #[error("`schema`: it has {0} bytes, at most {LARGEST_SCHEMA}")]
+    LargeSchema(usize),
     /// Its calls cannot be sent there.
     #[error("{0}")]
     Webhook(String),
@@ -168,11 +179,15 @@ impl HostTools {
         webhook: Option<NewWebhook>,
     ) -> Result<Arc<HostToolSpec>, HostToolFailure> {
         let Inner { shelf, vault, door, taken, tenants, turn, .. } = &*self.0;
-        let mut tool = HostTool::new(&spec.name, &spec.description, &spec.schema, spec.risk)?;
-        if let Some(NewWebhook { url, secret }) = &webhook {
-            let delivery = Webhook::new(url, secret, door.clone()).map_err(HostToolFailure::Webhook)?;
-            tool = tool.delivered(Arc::new(delivery));
-        }
+        let tool: Arc<dyn Tool> = match (Built::of(&spec)?, &webhook) {
+            (Built::Capture(tool), _) => Arc::new(tool),
+            (Built::Host(tool), None) => Arc::new(tool),
+            (Built::Host(tool), Some(NewWebhook { url, secret })) => {
+                let delivery = Webhook::new(url, secret, door.clone()).map_err(HostToolFailure::Webhook)?;
+                Arc::new(tool.delivered(Arc::new(delivery)))
+            }
+        };
+        spec.risk = tool.risk();
         spec.webhook = webhook.as_ref().map(|webhook| webhook.url.clone());
         let _turn = lock(turn);
         let (is_known, count) = lock(tenants).get(tenant).map_or((false, 0), |tools| {
@@ -187,7 +202,8 @@ impl HostTools {
         if let Some(webhook) = &webhook {
             webhook.seal(&secret_of(vault, tenant, &spec.name)).map_err(HostToolFailure::Secret)?;
         }
-        let stored = Stored { version: VERSION, tool: spec };
+        let version = if spec.capture { CAPTURE_VERSION } else { VERSION };
+        let stored = Stored { version, tool: spec };
         let value = serde_json::to_vec(&stored).map_err(|error| StoreError::Io(error.into()))?;
         let spec = Arc::new(stored.tool);
         // One that cannot be used, or be read, is replaced.
@@ -196,7 +212,7 @@ impl HostTools {
         if !shelf.compare_and_set(&key, before.as_deref(), Some(&value))? {
             return Err(HostToolFailure::Taken(spec.name.clone()));
         }
-        let registered = Registered { spec: Arc::clone(&spec), tool: Some(Arc::new(tool)) };
+        let registered = Registered { spec: Arc::clone(&spec), tool: Some(tool) };
         lock(tenants).entry(tenant.into()).or_default().insert(spec.name.clone(), registered);
         self.0.changed.send_modify(|revision| *revision += 1);
         Ok(spec)
@@ -265,6 +281,30 @@ impl ToolSource for HostTools {
     }
 }
 
+/// A tool without the way to its webhook.
+enum Built {
+    Host(HostTool),
+    Capture(CaptureTool),
+}
+
+impl Built {
+    /// The tool that was registered so.
+    ///
+    /// # Errors
+    /// It cannot be one.
+    fn of(spec: &HostToolSpec) -> Result<Self, HostToolFailure> {
+        let HostToolSpec { name, description, schema, risk, .. } = spec;
+        if !spec.capture {
+            return Ok(Self::Host(HostTool::new(name, description, schema, *risk)?));
+        }
+        let bytes = schema.to_string().len();
+        if bytes > LARGEST_SCHEMA {
+            return Err(HostToolFailure::LargeSchema(bytes));
+        }
+        Ok(Self::Capture(CaptureTool::new(name, description, schema)?))
+    }
+}
+
 fn secret_of(vault: &Vault, tenant: &str, name: &str) -> VaultFile {
     vault.file(tenant, &format!("host-tool {name}"))
 }
@@ -275,8 +315,12 @@ fn sending(
     door: &Door,
     tenant: &str,
     spec: &HostToolSpec,
-    tool: HostTool,
+    tool: Built,
 ) -> Option<Arc<dyn Tool>> {
+    let tool = match tool {
+        Built::Capture(tool) => return Some(Arc::new(tool)),
+        Built::Host(tool) => tool,
+    };
     let Some(url) = &spec.webhook else { return Some(Arc::new(tool)) };
     let sealed = secret_of(vault, tenant, &spec.name).load().map_err(|error| error.to_string());
     let secret = sealed.and_then(|secret| secret.ok_or_else(|| "its secret is gone".to_owned()));
@@ -296,15 +340,17 @@ fn key(tenant: &str, name: &str) -> String {
 }
 
 /// The tool that a key of the shelf holds, and whose it is.
-fn read(key: &str, value: &[u8]) -> Result<(Arc<str>, HostToolSpec, HostTool), String> {
+fn read(key: &str, value: &[u8]) -> Result<(Arc<str>, HostToolSpec, Built), String> {
     let stored: Stored = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-    if stored.version != VERSION {
-        return Err(format!("it is of version {}, and this engine reads {VERSION}", stored.version));
+    if !(VERSION..=CAPTURE_VERSION).contains(&stored.version) {
+        let text =
+            format!("it is of version {}, and this engine reads up to {CAPTURE_VERSION}", stored.version);
+        return Err(text);
     }
     let spec = stored.tool;
     let tenant = key.strip_prefix(PREFIX).and_then(|rest| unhex(rest.split_once('/')?.0));
     let tenant = tenant.ok_or("its key names no tenant")?;
-    let tool = HostTool::new(&spec.name, &spec.description, &spec.schema, spec.risk);
+    let tool = Built::of(&spec);
     Ok((tenant.into(), spec, tool.map_err(|error| error.to_string())?))
 }
 

@@ -1,12 +1,16 @@
-//! `playhouse commands`: the command templates that there are for sessions in a directory.
+//! `playhouse commands`: the command templates that there are for sessions in a directory, and the prompts of servers of tools
+//! that run like them.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use playhouse_mcp::WORKSPACE_FILE;
 use playhouse_protocol::template::{TemplateFacts, TemplateOwner};
 use serde_json::json;
 
+use super::reach::open;
+use super::run::text_of;
 use super::{CommandResult, Common, Exit, Failure, print, say};
 use crate::templates;
 
@@ -21,14 +25,22 @@ pub(super) struct CommandsArguments {
     json: bool,
 }
 
-pub(super) fn commands(common: &Common, arguments: &CommandsArguments) -> CommandResult {
+pub(super) async fn commands(common: &Common, arguments: &CommandsArguments) -> CommandResult {
     let settings = common.settings()?;
     let directory = match &arguments.directory {
         Some(directory) => directory.clone(),
         None => std::env::current_dir()?,
     };
     let root = fs_err::canonicalize(&directory).map_err(|error| Failure::usage(error.to_string()))?;
-    let list = templates::list(&templates::read(&settings, &root), ToString::to_string);
+    let mut list = templates::list(&templates::read(&settings, &root), ToString::to_string);
+    if !settings.mcp.is_empty() || root.join(WORKSPACE_FILE).exists() {
+        match of_servers(common, &root).await {
+            Ok(prompts) => list.commands.extend(prompts),
+            Err(Failure { message, .. }) => {
+                say(&format!("warning: prompts of servers of tools are not listed: {message}"));
+            }
+        }
+    }
     let mut out = String::new();
     for command in &list.commands {
         // Writing to a String cannot fail.
@@ -51,6 +63,17 @@ pub(super) fn commands(common: &Common, arguments: &CommandsArguments) -> Comman
         }
     }
     Ok(Exit::Completed)
+}
+
+/// The prompts of servers of tools. Only an engine knows them.
+async fn of_servers(common: &Common, root: &Path) -> Result<Vec<TemplateFacts>, Failure> {
+    let workspace = text_of(root)?;
+    let held = open(common).await?;
+    let listed = held.client().commands(&workspace).await;
+    held.close().await;
+    let mut commands = listed?.commands;
+    commands.retain(|command| command.owner == TemplateOwner::Server);
+    Ok(commands)
 }
 
 /// One command, for people.

@@ -69,6 +69,11 @@ pub(super) enum McpCommand {
         /// Where sessions work that name no directory [default: the current one]
         #[arg(short = 'C', long, value_name = "DIR")]
         directory: Option<PathBuf>,
+        /// Native tools to offer as well, such as read,grep,glob,bash [default: none]
+        ///
+        /// Their calls run in a session of the client, under the rules and within the walls of its agent.
+        #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+        tools: Vec<String>,
         #[command(flatten)]
         walls: WallsArguments,
     },
@@ -96,7 +101,9 @@ pub(super) async fn mcp(common: &Common, command: McpCommand) -> CommandResult {
             held.close().await;
             test(&tested?, format)
         }
-        McpCommand::Serve { directory: of, walls } => serve::serve(common, of.as_deref(), walls).await,
+        McpCommand::Serve { directory: of, tools, walls } => {
+            serve::serve(common, of.as_deref(), &tools, walls).await
+        }
     }
 }
 

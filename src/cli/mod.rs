@@ -397,7 +397,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Tool(arguments) => Box::pin(tool::tool(&common, arguments)).await,
                 Command::Tools(arguments) => tools::tools(&common, &arguments),
                 Command::Agents(arguments) => agents::agents(&common, &arguments),
-                Command::Commands(arguments) => commands::commands(&common, &arguments),
+                Command::Commands(arguments) => Box::pin(commands::commands(&common, &arguments)).await,
                 Command::Prompt(arguments) => prompt::prompt(&common, arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,

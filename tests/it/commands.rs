@@ -58,6 +58,34 @@ fn commands_are_listed_with_what_is_wrong() {
     }
 }
 
+/// A server in the language of shells, with one prompt.
+const SERVER: &str = r#"
+reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$1" "$2"; }
+while read -r line; do
+    id=${line#*\"id\":}
+    id=${id%%[,\}]*}
+    case "$line" in
+    *'"initialize"'*) reply "$id" '{"protocolVersion":"2025-11-25","capabilities":{"prompts":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;
+    *'"prompts/list"'*) reply "$id" '{"prompts":[{"name":"greet","description":"Greets","arguments":[{"name":"whom"}]}]}' ;;
+    esac
+done
+"#;
+
+#[test]
+fn prompts_of_servers_are_listed_behind_the_commands() {
+    in_both(|| {
+        let stage = Stage::new(Model::new());
+        stage.configure(&format!("[mcp.x]\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{SERVER}''']\n"));
+        stage.write(".playhouse/commands/fix.md", FIX);
+        // From then on the list is known.
+        stage.playhouse(["mcp", "test", "x"]).is(0);
+        let listed = stage.playhouse(["commands"]).is(0);
+        listed.shows(["/fix $1 $2 $ARGUMENTS\n", "/x:greet $1\n  Greets\n    from: a server of tools\n"]);
+        let lines = stage.playhouse(["commands", "--json"]).is(0).lines();
+        assert_eq!((&lines[1]["name"], &lines[1]["owner"]), (&json!("x:greet"), &json!("server")));
+    });
+}
+
 #[test]
 fn a_command_runs_by_its_name_once_somebody_agreed_to_its_shell_blocks() {
     in_both(|| {

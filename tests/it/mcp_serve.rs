@@ -18,7 +18,12 @@ struct Peer {
 
 impl Peer {
     fn start(stage: &Stage, capabilities: &Value) -> Self {
+        Self::start_with(stage, &[], capabilities)
+    }
+
+    fn start_with(stage: &Stage, options: &[&str], capabilities: &Value) -> Self {
         let mut command = stage.command(["mcp", "serve"]);
+        command.args(options);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -105,6 +110,64 @@ fn a_client_hands_work_over_and_is_asked() {
         assert_eq!(facts["workspace"], stage.workspace.to_str().unwrap());
         assert_eq!(peer.end(), Some(0));
     });
+}
+
+#[test]
+fn chosen_native_tools_run_in_a_session_under_its_rules() {
+    in_both(|| {
+        let stage = Stage::new(Model::new());
+        stage.configure("[permissions]\nbash = { \"echo *\" = \"ask\", \"rm *\" = \"deny\" }");
+        fs_err::write(stage.workspace.join("a.txt"), "the first line\n").unwrap();
+        let options = ["--tools", "read,bash"];
+        let mut peer = Peer::start_with(&stage, &options, &json!({"elicitation": {}}));
+        peer.request("tools/list", &json!({}));
+        let listed = peer.read()["result"]["tools"].clone();
+        let names: Vec<&str> =
+            listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names[4..], ["read", "bash"], "{names:?}");
+        let nobody = Value::Null;
+        let read = peer.call("read", &json!({"filePath": "a.txt"}), &nobody);
+        let text = read["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("the first line"), "{read}");
+        let run = json!({"command": "echo hi > made.txt", "description": "x"});
+        let declined = peer.call("bash", &run, &json!({"action": "decline"}));
+        assert_eq!(declined["isError"], true, "{declined}");
+        assert!(!stage.workspace.join("made.txt").exists());
+        let done = peer.call("bash", &run, &json!({"action": "accept", "content": {}}));
+        assert_eq!(done["isError"], false, "{done}");
+        assert_eq!(stage.read("made.txt"), "hi\n");
+        let denied = json!({"command": "rm made.txt", "description": "x"});
+        assert_eq!(peer.call("bash", &denied, &nobody)["isError"], true);
+        assert_eq!(stage.read("made.txt"), "hi\n");
+        let wrong = peer.call("read", &json!({"filePaht": "a.txt"}), &nobody);
+        assert_eq!(wrong["isError"], true, "{wrong}");
+        peer.begin("write", &json!({"filePath": "b.txt", "content": ""}));
+        let error = peer.read()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(error.contains("there is no tool \"write\""), "{error}");
+        assert_eq!(peer.end(), Some(0));
+        assert!(stage.asked().is_empty(), "no model is asked");
+    });
+}
+
+#[test]
+fn where_nobody_can_be_asked_a_native_call_is_declined_and_its_result_says_so() {
+    let stage = Stage::new(Model::new());
+    stage.configure("[permissions]\nbash = \"ask\"");
+    let mut peer = Peer::start_with(&stage, &["--tools", "bash"], &json!({}));
+    let run = json!({"command": "echo hi > made.txt", "description": "x"});
+    let declined = peer.call("bash", &run, &Value::Null);
+    assert_eq!(declined["isError"], true, "{declined}");
+    let text = declined["content"].to_string();
+    assert!(text.contains("Declined: bash: echo hi > made.txt"), "{text}");
+    assert!(!stage.workspace.join("made.txt").exists());
+    assert_eq!(peer.end(), Some(0));
+}
+
+#[test]
+fn a_native_tool_that_there_is_not_is_named() {
+    let stage = Stage::new(Model::new());
+    let said = stage.playhouse_reading("", ["mcp", "serve", "--tools", "read,raed"]);
+    said.is(2).says(["there is no native tool \"raed\"", "read"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
     Accepted, CallAnswer, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Message, MessageId,
     ModelRef, PartId, Prompt, QuestionId, Record, Reply, RevertReport, RevertRequest, Seq, SessionId,
-    ShellCommand, Timestamp, UnrevertRequest,
+    ShellCommand, Timestamp, ToolCommand, UnrevertRequest,
 };
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
@@ -119,6 +119,7 @@ impl SessionHandle {
         let message = match &mut command {
             Command::Prompt(prompt) => Some(&mut prompt.message),
             Command::Shell(shell) => Some(&mut shell.message),
+            Command::Call(call) => Some(&mut call.message),
             _ => None,
         };
         if let Some(message) = message {
@@ -181,6 +182,17 @@ impl SessionHandle {
     /// The session is busy, or why else it was not admitted.
     pub async fn shell(&self, shell: ShellCommand) -> Result<Accepted, CommandError> {
         match self.command(Command::Shell(shell)).await? {
+            Reply::Accepted(accepted) => Ok(accepted),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Calls one tool, in a turn without a model. On return it is durable.
+    ///
+    /// # Errors
+    /// The session has no such tool, or why else it was not admitted.
+    pub async fn call_tool(&self, call: ToolCommand) -> Result<Accepted, CommandError> {
+        match self.command(Command::Call(call)).await? {
             Reply::Accepted(accepted) => Ok(accepted),
             other => Err(unexpected(&other)),
         }

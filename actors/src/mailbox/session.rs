@@ -96,7 +96,11 @@ impl SessionMessage {
     pub(crate) fn works(&self, waits: bool) -> bool {
         match self {
             Self::Command(command, _) => match **command {
-                Command::Prompt(_) | Command::Shell(_) | Command::Revert(_) | Command::Unrevert(_) => true,
+                Command::Prompt(_)
+                | Command::Shell(_)
+                | Command::Call(_)
+                | Command::Revert(_)
+                | Command::Unrevert(_) => true,
                 Command::Answer { .. }
                 | Command::AnswerQuestion { .. }
                 | Command::AnswerCall { .. }

@@ -4,7 +4,8 @@ use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::message::{Message, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{
-    Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand, WhenBusy,
+    Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand,
+    ToolCommand, WhenBusy,
 };
 use playhouse_session::{Input, NewPrompt};
 use playhouse_tools::MCP_PREFIX;
@@ -24,6 +25,8 @@ const PROMPT_LIMIT: usize = 5 * 1024 * 1024;
 const FILES_LIMIT: usize = 100;
 /// Longest command that a person runs, in bytes: a little less than what one argument of a program may have.
 const COMMAND_LIMIT: usize = 100 * 1_024;
+/// Largest arguments of a call that a client makes, in bytes of JSON.
+const INPUT_LIMIT: usize = 1024 * 1_024;
 /// What a model reads before such a command and its output.
 const BY_HAND: &str = include_str!("../../../prompts/shell.md");
 
@@ -35,7 +38,10 @@ impl SessionState {
         command: Command,
         port: ReplyPort,
     ) -> Option<Input> {
-        let works = matches!(command, Command::Prompt(_) | Command::Shell(_) | Command::Compact { .. });
+        let works = matches!(
+            command,
+            Command::Prompt(_) | Command::Shell(_) | Command::Call(_) | Command::Compact { .. }
+        );
         if let Err(refusal) = if works { self.shared.space.allows(&self.tenant) } else { Ok(()) } {
             drop(port.send(Err(refusal)));
             return None;
@@ -51,6 +57,10 @@ impl SessionState {
                 Err(CommandError::Invalid("a command template is filled in before it is sent".into()))
             }
             Command::Shell(shell) => match self.admit_command(shell) {
+                Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
+                Err(error) => Err(error),
+            },
+            Command::Call(call) => match self.admit_call(call) {
                 Ok(prompt) => return Some(Input::Prompt(self.ticket(port), prompt)),
                 Err(error) => Err(error),
             },
@@ -317,6 +327,38 @@ impl SessionState {
             when_busy,
             unattended,
             kind,
+            system: None,
+            tools: ToolSwitches::new(),
+            output: None,
+            handed: None,
+            attribution: None,
+        })
+    }
+
+    /// Checks a call that a client makes.
+    fn admit_call(&self, call: ToolCommand) -> Result<NewPrompt, CommandError> {
+        let ToolCommand { message, tool, input, agent, when_busy, unattended } = call;
+        self.place()?;
+        self.catalogue().find(&tool).map_err(|error| CommandError::Invalid(error.to_string()))?;
+        let bytes = serde_json::to_string(&input).map_or(usize::MAX, |input| input.len());
+        if bytes > INPUT_LIMIT {
+            let text = format!("the arguments of the call have {bytes} bytes, at most {INPUT_LIMIT}");
+            return Err(CommandError::Invalid(text));
+        }
+        let summary = &self.machine.session().summary;
+        let (agent_before, model) = (Some(summary.agent.as_str()), Some(&summary.model));
+        let choice = self.judge.directory().choose(agent.as_deref(), None, agent_before, model)?;
+        // A turn takes prompts over that steer it, and would not make the call.
+        let when_busy = if when_busy == WhenBusy::Steer { WhenBusy::Queue } else { when_busy };
+        Ok(NewPrompt {
+            message: message.unwrap_or_else(|| self.ids.next()),
+            parts: vec![Part::text(self.ids.next(), BY_HAND.trim_end())],
+            agent: choice.agent,
+            model: choice.model,
+            step_limit: None,
+            when_busy,
+            unattended,
+            kind: PromptKind::Call { tool, input },
             system: None,
             tools: ToolSwitches::new(),
             output: None,

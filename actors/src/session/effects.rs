@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
-use playhouse_protocol::message::CallOutcome;
+use playhouse_protocol::message::{CallOutcome, PromptKind};
 use playhouse_protocol::{CommandError, ErrorCode, ErrorInfo, HandedOver, Reply, Seq, Timestamp};
 use playhouse_session::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, Deadline, Effect, FailedAttempt, Ticket,
@@ -300,7 +300,7 @@ impl SessionState {
         };
         let cancel = CancellationToken::new();
         let turn = self.machine.session().turn.as_ref();
-        let of_agent = |turn: &&playhouse_session::Turn| turn.kind.is_turn() || turn.kind.is_block();
+        let of_agent = |turn: &&playhouse_session::Turn| !matches!(turn.kind, PromptKind::Shell { .. });
         let agent = turn.filter(of_agent).map(|turn| turn.agent.clone());
         let journal = Journal { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
         let tracker = Tracker {

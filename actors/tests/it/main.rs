@@ -45,3 +45,4 @@ mod tasks;
 mod templates;
 mod turns;
 mod watching;
+mod webhooks;

@@ -1,5 +1,7 @@
 //! The server that clients talk with.
 
+use std::sync::Arc;
+
 use playhouse_protocol::SessionId;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -13,12 +15,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, ApiError, SessionFacts, read};
+use crate::native::{self, NativeTools};
 use crate::prompt::{Asking, Caller, Finished, begin, go_on};
 use crate::status::status;
 use crate::tools::{
     ABORT, AbortArguments, Aborted, CREATE, CreateArguments, Created, Outcome, PROMPT, PromptArguments,
     PromptResult, STATUS, StatusArguments, all,
 };
+use crate::turn::Ended;
 
 const INSTRUCTIONS: &str = "Sessions of coding agents. Begin one with session_create, give it tasks with \
     session_prompt, which waits for the end of the turn; several sessions can work at once.";
@@ -29,6 +33,8 @@ pub struct McpServer<A> {
     api: A,
     /// Where sessions work that name no directory; `None` leaves that to the API.
     directory: Option<String>,
+    /// Native tools that are offered as well.
+    native: Arc<NativeTools>,
     /// The client is gone.
     gone: CancellationToken,
 }
@@ -36,13 +42,22 @@ pub struct McpServer<A> {
 impl<A: Api> McpServer<A> {
     /// Over this API.
     pub fn new(api: A) -> Self {
-        Self { api, directory: None, gone: CancellationToken::new() }
+        Self { api, directory: None, native: Arc::default(), gone: CancellationToken::new() }
     }
 
     /// Sessions that name no directory work in this one.
     #[must_use]
     pub fn in_directory(self, directory: String) -> Self {
         Self { directory: Some(directory), ..self }
+    }
+
+    /// Offers these native tools of the engine as well. Their calls run in a session of the client.
+    ///
+    /// # Errors
+    /// The engine has no native tool of a name, or cannot list them.
+    pub async fn offering(self, tools: &[String]) -> Result<Self, ApiError> {
+        let native = Arc::new(NativeTools::chosen(&self.api, tools).await?);
+        Ok(Self { native, ..self })
     }
 
     /// The same for a client that `gone` says to be gone.
@@ -94,13 +109,7 @@ impl<A: Api> McpServer<A> {
             Ok(arguments) => arguments,
             Err(error) => return Ok(refused(&error).into()),
         };
-        let caller = Caller {
-            asking: asking(&context),
-            progress: context.meta.get_progress_token(),
-            cancelled: context.ct.clone(),
-            gone: self.gone.clone(),
-            peer: context.peer.clone(),
-        };
+        let caller = self.caller(&context);
         let finished = match request_state {
             Some(state) => {
                 let answers = input_responses.unwrap_or_default();
@@ -109,12 +118,56 @@ impl<A: Api> McpServer<A> {
             None => Box::pin(begin(&self.api, &caller, arguments)).await,
         };
         match finished {
-            Ok(Finished::Ended(ended)) => Ok(ended_result(&ended).into()),
-            Ok(Finished::Asks(asks)) => Ok((*asks).into()),
-            Ok(Finished::Cancelled) => {
-                Err(ErrorData::internal_error("the request was cancelled, and its turn aborted", None))
-            }
+            Ok(finished) => answer(finished, |ended| ended_result(&ended.prompt)),
             Err(error) => Ok(refused(&error).into()),
+        }
+    }
+
+    /// Calls a native tool.
+    async fn call_native(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let CallToolRequestParams { name, arguments, input_responses, request_state, .. } = request;
+        let caller = self.caller(&context);
+        let finished = async {
+            let session = self.native.session(&self.api, self.directory.as_deref()).await?;
+            match request_state {
+                Some(state) => {
+                    let answers = input_responses.unwrap_or_default();
+                    Box::pin(go_on(&self.api, &caller, session.id, &state, answers)).await
+                }
+                None => Box::pin(native::begin(&self.api, &caller, &session, &name, arguments)).await,
+            }
+        };
+        match finished.await {
+            Ok(finished) => answer(finished, native::ended_result),
+            Err(error) => Ok(refused(&error).into()),
+        }
+    }
+
+    fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
+        Caller {
+            asking: asking(context),
+            progress: context.meta.get_progress_token(),
+            cancelled: context.ct.clone(),
+            gone: self.gone.clone(),
+            peer: context.peer.clone(),
+        }
+    }
+}
+
+/// The answer to a request whose turn came so far.
+fn answer(
+    finished: Finished,
+    ended: impl FnOnce(Ended) -> CallToolResult,
+) -> Result<CallToolResponse, ErrorData> {
+    match finished {
+        Finished::Ended(of) => Ok(ended(*of).into()),
+        Finished::Asks(asks) => Ok((*asks).into()),
+        Finished::Cancelled => {
+            Err(ErrorData::internal_error("the request was cancelled, and its turn aborted", None))
         }
     }
 }
@@ -131,11 +184,13 @@ impl<A: Api> ServerHandler for McpServer<A> {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(all()))
+        let mut tools = all();
+        tools.extend_from_slice(self.native.all());
+        Ok(ListToolsResult::with_all_items(tools))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        all().into_iter().find(|tool| tool.name == name)
+        all().into_iter().find(|tool| tool.name == name).or_else(|| self.native.find(name).cloned())
     }
 
     async fn call_tool(
@@ -157,6 +212,9 @@ impl<A: Api> ServerHandler for McpServer<A> {
                 Ok(arguments) => self.abort(arguments).await,
                 Err(error) => Err(error),
             },
+            other if self.native.find(other).is_some() => {
+                return Box::pin(self.call_native(request, context)).await;
+            }
             other => {
                 let shown: String = other.escape_debug().take(64).collect();
                 let text = format!("there is no tool \"{shown}\": tools/list has all of them");

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, ApiError, Events, is_below, read, session};
 use crate::ask::{Key, Reply, Request};
 use crate::status::open_requests;
-use crate::tools::{PromptArguments, PromptResult};
-use crate::turn::{Told, Turn};
+use crate::tools::PromptArguments;
+use crate::turn::{Ended, Told, Turn};
 
 /// What a declined request of a turn says whose caller cannot be asked.
 const NOBODY: &str = "the calling agent offers no way to ask the people behind it";
@@ -49,7 +49,7 @@ pub(crate) struct Caller {
 /// What became of the request.
 pub(crate) enum Finished {
     /// The turn is over.
-    Ended(Box<PromptResult>),
+    Ended(Box<Ended>),
     /// The client has to answer first.
     Asks(Box<InputRequiredResult>),
     /// The turn was aborted, since nobody waits for it any more.
@@ -126,7 +126,8 @@ async fn answer_request<A: Api>(api: &A, request: &Request, answer: Option<&Elic
     drop(api.post(&path, &body).await);
 }
 
-async fn follow<A: Api>(
+/// Waits for the end of a turn, of which `events` are those since before it began.
+pub(crate) async fn follow<A: Api>(
     api: &A,
     caller: &Caller,
     mut turn: Turn,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use playhouse_protocol::event::Provisional;
+use playhouse_protocol::message::CallResult;
 use playhouse_protocol::question::QuestionAnswer;
 use playhouse_protocol::record::{StepPart, TurnEnded};
 use playhouse_protocol::{ConsentAnswer, Event, EventBody, MessageId, PartId, Record, Seq, SessionId};
@@ -28,6 +29,14 @@ pub(crate) enum Told {
     Parked(String),
 }
 
+/// A turn that is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) prompt: PromptResult,
+    /// The result of its last call.
+    pub(crate) call: Option<CallResult>,
+}
+
 /// A turn, as far as its events were read. As JSON it holds what a client needs to go on waiting for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Turn {
@@ -49,6 +58,9 @@ pub(crate) struct Turn {
     /// Its calls, by the names of their tools.
     #[serde(skip)]
     calls: HashMap<PartId, String>,
+    /// The result of its last call.
+    #[serde(skip)]
+    call: Option<CallResult>,
     /// What its open requests ask.
     #[serde(skip)]
     pub(crate) requests: BTreeMap<Key, Request>,
@@ -67,6 +79,7 @@ impl Turn {
             declined: Vec::new(),
             text: String::new(),
             calls: HashMap::new(),
+            call: None,
             requests: BTreeMap::new(),
         }
     }
@@ -114,6 +127,10 @@ impl Turn {
             }
             Record::CallProposed(proposed) => {
                 self.calls.insert(proposed.call, proposed.tool.clone());
+                Told::Nothing
+            }
+            Record::CallSettled { result, .. } => {
+                self.call = Some(result.clone());
                 Told::Nothing
             }
             Record::CallIntended(intended) => {
@@ -174,8 +191,8 @@ impl Turn {
     }
 
     /// The result of the turn that ended so.
-    pub(crate) fn result(self, ended: TurnEnded) -> PromptResult {
-        PromptResult {
+    pub(crate) fn result(self, ended: TurnEnded) -> Ended {
+        let prompt = PromptResult {
             session: self.session,
             turn: self.turn,
             outcome: Outcome::from(ended.outcome),
@@ -185,6 +202,7 @@ impl Turn {
             steps: ended.steps,
             totals: ended.totals,
             declined: self.declined,
-        }
+        };
+        Ended { prompt, call: self.call }
     }
 }

@@ -27,6 +27,13 @@ struct Server {
     cancelled: Vec<Value>,
     /// Calls that wait for another request to be cancelled.
     awaiting_cancel: Vec<Value>,
+    /// Tasks that were cancelled, and calls that wait for that.
+    cancelled_tasks: Vec<Value>,
+    awaiting_task_cancel: Vec<Value>,
+    /// Calls that wait until a task is looked at.
+    awaiting_look: Vec<Value>,
+    /// How often tasks were looked at.
+    looks: u64,
     /// It has one tool more.
     grown: bool,
 }
@@ -70,6 +77,11 @@ fn refuse(id: &Value, code: i32, message: &str) {
 
 fn text(id: &Value, text: &str) {
     answer(id, json!({"content": [{"type": "text", "text": text}]}));
+}
+
+fn task(name: &str, status: &str) -> Value {
+    let at = "2026-11-25T10:30:00Z";
+    json!({"taskId": name, "status": status, "createdAt": at, "lastUpdatedAt": at, "ttl": null, "pollInterval": 1})
 }
 
 impl Server {
@@ -127,6 +139,21 @@ impl Server {
                 answer(id, json!({"contents": [{"uri": params["uri"], "text": "content"}]}))
             }
             Some("tools/call") => return self.call(id, params),
+            Some("tasks/get") => self.look(id, params),
+            Some("tasks/result") => match params["taskId"].as_str() {
+                Some("asks") => {
+                    let call = json!({"content": []});
+                    self.ask(id, &call);
+                }
+                _ => text(id, &format!("done after {} looks", self.looks)),
+            },
+            Some("tasks/cancel") => {
+                answer(id, task(params["taskId"].as_str().unwrap_or_default(), "cancelled"));
+                self.cancelled_tasks.push(params["taskId"].clone());
+                for waiting in std::mem::take(&mut self.awaiting_task_cancel) {
+                    text(&waiting, &json!(self.cancelled_tasks).to_string());
+                }
+            }
             Some("notifications/cancelled") => {
                 self.cancelled.push(params["requestId"].clone());
                 for waiting in std::mem::take(&mut self.awaiting_cancel) {
@@ -145,6 +172,22 @@ impl Server {
         None
     }
 
+    /// Tells of a task: one that ends is over at the second look.
+    fn look(&mut self, id: &Value, params: &Value) {
+        self.looks += 1;
+        for waiting in std::mem::take(&mut self.awaiting_look) {
+            text(&waiting, "looked");
+        }
+        let name = params["taskId"].as_str().unwrap_or_default();
+        let status = match (name, self.looks) {
+            ("asks", _) => "input_required",
+            ("revoked", _) => "cancelled",
+            ("task", 2..) => "completed",
+            _ => "working",
+        };
+        answer(id, task(name, status));
+    }
+
     fn list(&self, id: &Value, params: &Value) {
         let tool = |name: &str| json!({"name": name, "description": format!("Does {name}."), "inputSchema": {"type": "object"}});
         let mut tools = vec![
@@ -157,6 +200,13 @@ impl Server {
             json!({"name": "liar", "inputSchema": "a lie"}),
             json!({"description": "I have no name."}),
         ];
+        if self.is("--tasks") {
+            for name in ["task", "asks", "revoked", "endless", "instant"] {
+                let mut tool = tool(name);
+                tool["execution"] = json!({"taskSupport": "required"});
+                tools.push(tool);
+            }
+        }
         if self.grown {
             tools.push(tool("new"));
         }
@@ -171,6 +221,15 @@ impl Server {
     fn call(&mut self, id: &Value, params: &Value) -> Option<ExitCode> {
         let arguments = &params["arguments"];
         match params["name"].as_str().unwrap_or_default() {
+            name @ ("task" | "asks" | "revoked" | "endless") => match params.get("task") {
+                Some(_) => answer(id, json!({"task": task(name, "working")})),
+                None => refuse(id, -32601, "this tool is called as a task"),
+            },
+            // Does not know what a task is.
+            "instant" => text(id, "at once"),
+            "task_cancelled" if self.cancelled_tasks.is_empty() => self.awaiting_task_cancel.push(id.clone()),
+            "task_cancelled" => text(id, &json!(self.cancelled_tasks).to_string()),
+            "look" => self.awaiting_look.push(id.clone()),
             "echo" => text(id, arguments["text"].as_str().unwrap_or_default()),
             "hang" => {
                 self.hanging.push(id.clone());

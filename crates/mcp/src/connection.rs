@@ -17,11 +17,12 @@ mod lists;
 mod messages;
 mod pipe;
 mod scan;
+mod task;
 mod turns;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -122,6 +123,8 @@ pub struct Connection {
     info: Arc<ServerPeerInfo>,
     link: Link,
     noise: Arc<Noise>,
+    /// Tools that are called as tasks only, as they were listed last.
+    tasks: Mutex<HashSet<String>>,
     /// Why the server ended, once it has.
     ended: watch::Receiver<Option<Arc<str>>>,
     close: CancellationToken,
@@ -253,6 +256,7 @@ impl Connection {
             info,
             link,
             noise,
+            tasks: Mutex::default(),
             ended,
             close,
             _close: guard,

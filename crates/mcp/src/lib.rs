@@ -41,7 +41,9 @@ pub use connection::{
 pub use entry::{
     Http, Protocol, ServerEntry, ServerSandbox, ServerScope, Stdio, ToolChoice, Transport, WallsWish,
 };
-pub use list::{Annotations, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument};
+pub use list::{
+    Annotations, Execution, KeptLists, ListedPrompt, ListedResource, ListedTool, Listing, PromptArgument,
+};
 pub use oauth::{
     Authorizer, Begun, GrantType, LoginError, Loopback, Need, OAuth, OAuthClient, Redirected, Token, Vault,
     VaultFile, Visitor,

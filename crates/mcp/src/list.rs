@@ -54,6 +54,29 @@ pub struct ListedTool {
     /// What it says of its effects.
     #[serde(default, deserialize_with = "lenient")]
     pub annotations: Annotations,
+    /// How it is called.
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Execution::is_usual")]
+    pub execution: Execution,
+}
+
+/// How a tool is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    /// Whether it is called as a task: `forbidden`, `optional` or `required`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_support: Option<String>,
+}
+
+impl Execution {
+    /// Whether it can be called as a task only.
+    pub fn needs_a_task(&self) -> bool {
+        self.task_support.as_deref() == Some("required")
+    }
+
+    fn is_usual(&self) -> bool {
+        self.task_support.is_none()
+    }
 }
 
 /// What a tool says of its effects. A server may lie.

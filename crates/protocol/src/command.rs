@@ -1,5 +1,6 @@
 //! What can be asked of a session, and what it answers. The same values travel in process and over a socket.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -238,6 +239,30 @@ pub struct ShellBlock {
     pub unattended: bool,
 }
 
+/// A call of one tool that a client makes: a turn without a model.
+///
+/// It is judged, agreed to and recorded as any call of the agent is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCommand {
+    /// An id made by the client; the same id again is the same call, made once.
+    #[serde(default)]
+    pub message: Option<MessageId>,
+    /// The name of the tool.
+    pub tool: String,
+    /// The arguments.
+    #[serde(default)]
+    pub input: Map<String, Value>,
+    /// The agent; absent for the session's.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// What happens when the session is busy. A call steers nothing: it is queued instead.
+    #[serde(default)]
+    pub when_busy: WhenBusy,
+    /// Whether nobody answers requests for consent.
+    #[serde(default)]
+    pub unattended: bool,
+}
+
 /// A command template that is run by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateCommand {
@@ -260,6 +285,8 @@ pub enum Command {
     /// Run a command by hand, if the session is idle; else it is refused with [`CommandError::Busy`]. Answered with
     /// [`Reply::Accepted`] when it is durable.
     Shell(ShellCommand),
+    /// Call one tool. Answered with [`Reply::Accepted`] when it is durable.
+    Call(ToolCommand),
     /// Run a command template: its shell blocks first, and then the prompt that it becomes. Answered with [`Reply::Accepted`]
     /// when that one is durable.
     Template(Box<TemplateCommand>),
@@ -317,7 +344,7 @@ pub enum Command {
 }
 
 /// A prompt that was admitted, durably.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accepted {
     /// The prompt's id, which also names its turn.
     pub turn: MessageId,

@@ -71,7 +71,7 @@ pub use changes::{
 };
 pub use command::{
     Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,
-    ShellCommand, TemplateCommand, WhenBusy,
+    ShellCommand, TemplateCommand, ToolCommand, WhenBusy,
 };
 pub use consent::{ConsentAnswer, ConsentAsked, PermissionRule, Want};
 pub use damage::Damage;

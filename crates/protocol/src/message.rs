@@ -133,6 +133,14 @@ pub enum PromptKind {
         /// The name of the template.
         template: String,
     },
+    /// A turn without a model: a client calls one tool. It is agreed to as any call of the agent is. The next prompt's
+    /// request has it.
+    Call {
+        /// The name of the tool.
+        tool: String,
+        /// The arguments.
+        input: Map<String, Value>,
+    },
     /// Nothing: it is no prompt, but tells clients that models read its text in place of what stands before it.
     Compaction {
         /// What the text is.
@@ -166,13 +174,24 @@ impl PromptKind {
         matches!(self, Self::Compaction { .. })
     }
 
-    /// The command that its turn runs without a model, and for how long at most, in milliseconds; `None` for all others.
-    pub fn command(&self) -> Option<(&str, Option<u64>)> {
+    /// The tool and the arguments of the one call of a turn without a model; `None` for all others.
+    pub fn one_call(&self) -> Option<(&str, Map<String, Value>)> {
+        let bash = |command: &str| Map::from_iter([("command".to_owned(), Value::from(command))]);
         match self {
-            Self::Shell { command, timeout } => Some((command, *timeout)),
-            Self::Block { command, .. } => Some((command, None)),
+            Self::Shell { command, timeout } => {
+                let mut input = bash(command);
+                input.extend(timeout.map(|timeout| ("timeout".to_owned(), Value::from(timeout))));
+                Some(("bash", input))
+            }
+            Self::Block { command, .. } => Some(("bash", bash(command))),
+            Self::Call { tool, input } => Some((tool, input.clone())),
             _ => None,
         }
+    }
+
+    /// Whether its turn is one call, and has no model.
+    pub const fn is_one_call(&self) -> bool {
+        matches!(self, Self::Shell { .. } | Self::Block { .. } | Self::Call { .. })
     }
 
     /// Whether models do not read its turn.

@@ -344,14 +344,14 @@ impl Machine {
                 continue;
             };
             match turn.step.as_ref().map(|step| (step.id, &step.phase)) {
-                None if self.is_command() => self.propose_command(stamp)?,
+                None if self.is_one_call() => self.propose_one_call(stamp)?,
                 None => {
                     if self.next_attempt(stamp)? {
                         return Ok(());
                     }
                 }
                 Some((_, StepPhase::Attempting(_))) => return Ok(()),
-                Some((_, StepPhase::Unanswered)) if self.is_command() => self.propose_command(stamp)?,
+                Some((_, StepPhase::Unanswered)) if self.is_one_call() => self.propose_one_call(stamp)?,
                 Some((step, StepPhase::Unanswered)) => {
                     if self.live.retrying == Some(step) || self.next_attempt(stamp)? {
                         return Ok(());
@@ -384,7 +384,7 @@ impl Machine {
             FinishReason::Failed | FinishReason::Length | FinishReason::ContentFilter => {
                 Some((TurnOutcome::Failed, error.clone()))
             }
-            _ if self.is_command() => Some((TurnOutcome::Completed, None)),
+            _ if self.is_one_call() => Some((TurnOutcome::Completed, None)),
             _ if self.wants_output() => self.output_outcome(),
             _ if step.last => Some((TurnOutcome::MaxSteps, None)),
             _ if !calls.is_empty() => None,

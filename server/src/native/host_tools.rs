@@ -1,4 +1,5 @@
-//! Host tools: tools that the platform registers and carries out, and the results of their calls.
+//! Host tools: tools that the platform registers and carries out, and the results of their calls. Capture tools are registered
+//! here, too.
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -32,12 +33,14 @@ pub(crate) struct Tools {
     tools: Vec<ToolView>,
 }
 
-/// How the platform gets calls.
+/// How the platform gets calls, or what they leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToolDelivery {
     /// As `call.offered` on the event streams.
     Events,
+    /// Not at all: it is a capture tool, whose checked arguments are kept as artifacts.
+    Capture,
 }
 
 /// A tool to register.
@@ -48,12 +51,12 @@ pub(crate) struct ToolRegistration {
     name: String,
     /// What a model is told of it.
     description: String,
-    /// The JSON Schema of its arguments, which are an object. At most 64 KB.
+    /// The JSON Schema of its arguments, which are an object; of a capture tool, of any value. At most 64 KB.
     #[schemars(with = "Map<String, Value>")]
     schema: Value,
-    /// How dangerous it is without a rule about it. Rules of the operator hold over it.
-    #[serde(default)]
-    risk: Risk,
+    /// How dangerous it is without a rule about it: `dangerous` if absent. Rules of the operator hold over it. A capture tool has
+    /// none to say: it is `safe`.
+    risk: Option<Risk>,
     /// How the platform gets its calls; absent where it has a webhook.
     delivery: Option<ToolDelivery>,
     /// Where its calls are sent; they are events as well.
@@ -90,7 +93,10 @@ impl From<HostToolFailure> for Problem {
     fn from(failure: HostToolFailure) -> Self {
         let kind = match failure {
             HostToolFailure::Store(error) => return playhouse_protocol::CommandError::from(error).into(),
-            HostToolFailure::Invalid(_) | HostToolFailure::Webhook(_) => Kind::Invalid,
+            HostToolFailure::Invalid(_)
+            | HostToolFailure::Capture(_)
+            | HostToolFailure::LargeSchema(_)
+            | HostToolFailure::Webhook(_) => Kind::Invalid,
             HostToolFailure::Secret(_) => Kind::Store,
             HostToolFailure::Taken(_) => Kind::Taken,
             HostToolFailure::TooMany => Kind::Forbidden,
@@ -126,13 +132,17 @@ fn is_own(spec: &HostToolSpec, roots: Option<&[PathBuf]>) -> bool {
 }
 
 fn view(spec: &HostToolSpec) -> ToolView {
+    let (permission, source) = match spec.capture {
+        true => (&*spec.name, ToolKind::Capture),
+        false => (HOST_PERMISSION, ToolKind::Host),
+    };
     ToolView {
         name: spec.name.clone(),
         description: spec.description.clone(),
         parameters: spec.schema.clone(),
         risk: spec.risk,
-        permission: HOST_PERMISSION.to_owned(),
-        source: Some(ToolKind::Host),
+        permission: permission.to_owned(),
+        source: Some(source),
     }
 }
 
@@ -212,7 +222,7 @@ pub(crate) const REGISTER: Operation = Operation {
     method: "post",
     path: "/v1/tools",
     id: "registerTool",
-    summary: "Register a tool that the platform carries out.",
+    summary: "Register a tool that the platform carries out, or a capture tool.",
     ids: &[],
     query: None,
     body: Some(SchemaGenerator::subschema_for::<ToolRegistration>),
@@ -233,9 +243,15 @@ pub(crate) async fn register(
     app.admit()?;
     let ToolRegistration { name, description, schema, risk, delivery, webhook } = body;
     if delivery.is_some() == webhook.is_some() {
-        let detail = "the body needs \"delivery\": \"events\" or \"webhook\", and not both";
+        let detail = "the body needs \"delivery\" (\"events\" or \"capture\") or \"webhook\", and not both";
         return Err(Problem::invalid(detail));
     }
+    let capture = delivery == Some(ToolDelivery::Capture);
+    if capture && risk.is_some_and(|risk| risk != Risk::Safe) {
+        let detail = "a capture tool is \"safe\", since it only keeps its arguments: leave \"risk\" out";
+        return Err(Problem::invalid(detail));
+    }
+    let risk = risk.unwrap_or_default();
     let webhook = webhook.map(|webhook| NewWebhook::new(webhook.url, webhook.secret));
     let roots = roots_of(&app, &principal);
     if roots.as_ref().is_some_and(Vec::is_empty) {
@@ -245,7 +261,7 @@ pub(crate) async fn register(
     }
     // Without any, all sessions of the tenant have it.
     let roots = roots.unwrap_or_default();
-    let spec = HostToolSpec { name, description, schema, risk, webhook: None, roots };
+    let spec = HostToolSpec { name, description, schema, risk, webhook: None, capture, roots };
     let tools = host_tools(&app)?;
     let registered = blocking(move || tools.register(&principal.tenant, spec, webhook)).await??;
     Ok((StatusCode::CREATED, Json(view(&registered))))

@@ -6,6 +6,7 @@
 
 pub(crate) mod artifacts;
 pub(crate) mod asked;
+pub(crate) mod calls;
 mod events;
 pub(crate) mod extract;
 mod facts;
@@ -61,6 +62,7 @@ operations! {
     post "/v1/usage/reprice" => usage::reprice::reprice;
     post "/v1/sessions/{session}/prompts" => prompts::prompt;
     post "/v1/sessions/{session}/shell" => prompts::shell;
+    post "/v1/sessions/{session}/calls" => calls::call;
     post "/v1/sessions/{session}/command" => templates::run;
     post "/v1/sessions/{session}/abort" => prompts::abort;
     post "/v1/sessions/{session}/resume" => prompts::resume;

@@ -65,6 +65,72 @@ fn sent(url: &str, secret: &str) -> Value {
     body
 }
 
+/// A registration of a capture tool.
+fn capture(name: &str, schema: Value) -> Value {
+    json!({"name": name, "description": "Keeps a verdict", "schema": schema, "delivery": "capture"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capture_tool_is_registered_and_its_artifacts_are_read() {
+    let site = site();
+    let schema = json!({"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"]});
+    let steps = vec![
+        calls([("verdict", json!({"good": "maybe"}))]),
+        calls([("verdict", json!({"good": true})), ("score", json!({"value": 7}))]),
+    ];
+    let script = asks(steps);
+    let served = site.serve(script.clone(), |_| {}).await;
+    let client = Client::of(&served, None);
+    let description = Description::of(&client).await;
+    let made = client.post("/v1/tools", capture("verdict", schema.clone())).await.with(201);
+    description.check("Tool", &made);
+    let facts = json!({"source": made["source"], "permission": made["permission"], "risk": made["risk"]});
+    assert_eq!(facts, json!({"source": "capture", "permission": "verdict", "risk": "safe"}));
+    client.post("/v1/tools", capture("score", json!({"type": "integer"}))).await.with(201);
+    let again = client.post("/v1/tools", capture("verdict", schema.clone())).await.refused(409, "taken");
+    assert!(again.contains("verdict"), "{again}");
+    let mut risky = capture("other", schema.clone());
+    risky["risk"] = json!("dangerous");
+    let mut both = capture("other", schema.clone());
+    both["webhook"] = webhook("https://example.org/hook", SECRET);
+    let large = json!({"type": "object", "description": "x".repeat(70_000)});
+    for (body, says) in [
+        (risky, "leave \"risk\" out"),
+        (both, "and not both"),
+        (capture("other", large), "at most 65536"),
+        (capture("other", json!({"type": "object", "required": "good"})), "`schema`"),
+        (capture("submit_output", schema.clone()), "reserved"),
+    ] {
+        let why = client.post("/v1/tools", body).await.refused(400, "invalid");
+        assert!(why.contains(says), "{says}: {why}");
+    }
+    served.stop();
+    served.ended().await;
+
+    // They are kept, and of every session of the tenant.
+    let served = site.serve(script, |_| {}).await;
+    let client = Client::of(&served, None);
+    let session = client.session("m").await;
+    let mut events = client.events(&format!("{session}/events"), None).await;
+    client.prompt(&session, "go").await;
+    let refused = events.until("call.settled").await;
+    assert_eq!(refused["data"]["result"]["outcome"], "failed", "{refused}");
+    let kept = events.until("artifact.captured").await;
+    assert_eq!(kept["data"]["value"], json!({"good": true}), "{kept}");
+    events.until("turn.ended").await;
+    let artifacts = client.get(&format!("{session}/artifacts")).await.with(200);
+    let values: Vec<&Value> =
+        artifacts["artifacts"].as_array().unwrap().iter().map(|kept| &kept["value"]).collect();
+    assert_eq!(values, [&json!({"good": true}), &json!(7)]);
+
+    let removed = client.ask("DELETE", "/v1/tools/score", &[], "").await;
+    assert_eq!(removed.status, 204, "{}", removed.body);
+    let list = client.get("/v1/tools").await.with(200);
+    let captures: Vec<&Value> =
+        list["tools"].as_array().unwrap().iter().filter(|tool| tool["source"] == "capture").collect();
+    assert_eq!((captures.len(), &captures[0]["name"]), (1, &json!("verdict")));
+}
+
 async fn names(client: &Client) -> Vec<String> {
     let list = client.get("/v1/tools").await.with(200);
     let host = list["tools"].as_array().unwrap().iter().filter(|tool| tool["source"] == "host");

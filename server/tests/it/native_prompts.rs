@@ -55,6 +55,48 @@ async fn a_command_is_run_by_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_calls_one_tool_and_the_rules_of_the_agent_hold() {
+    let (site, _served, client) = served().await;
+    let description = Description::of(&client).await;
+    let session = client.session_with(json!({"model": "mock/echo", "agent": "careful"})).await;
+    let mut events = client.events(&format!("{session}/events"), None).await;
+    let path = format!("{session}/calls");
+    let key = [("idempotency-key", "msg_00000000000012345678901234")];
+    let input = json!({"filePath": "made", "content": "once\n"});
+    let call = json!({"tool": "write", "input": input});
+    let accepted = client.ask("POST", &path, &key, &call.to_string()).await.with(202);
+    description.check("Accepted", &accepted);
+    let asked = events.until("consent.asked").await;
+    let made = site.workspace().join("made");
+    assert!(!made.exists());
+    let consent = asked["data"]["consent"].as_str().unwrap();
+    let answer = json!({"answer": "once"});
+    client.post(&format!("{session}/consents/{consent}"), answer).await.with(204);
+    let settled = events.until("call.settled").await;
+    assert_eq!(settled["data"]["result"]["outcome"], "done", "{settled}");
+    events.until("turn.ended").await;
+    assert_eq!(fs_err::read_to_string(&made).unwrap(), "once\n");
+    let again = client.ask("POST", &path, &key, &call.to_string()).await.with(202);
+    assert_eq!(again["repeated"], true);
+    let page = client.get(&format!("{session}/messages")).await.with(200);
+    description.check("MessagePage", &page);
+    assert_eq!(page["messages"][0]["kind"], json!({"kind": "call", "tool": "write", "input": input}));
+
+    let alone = json!({"tool": "write", "input": {"filePath": "other", "content": ""}, "unattended": true});
+    client.post(&path, alone).await.with(202);
+    let settled = events.until("call.settled").await;
+    assert_eq!(settled["data"]["result"]["outcome"], "declined", "{settled}");
+    assert!(!site.workspace().join("other").exists());
+    events.until("turn.ended").await;
+    assert!(site.requests().is_empty(), "no model is asked");
+
+    let detail = client.post(&path, json!({"tool": "wirte"})).await.refused(400, "invalid");
+    assert!(detail.contains("wirte"), "{detail}");
+    let steers = json!({"tool": "read", "when_busy": "steer"});
+    client.post(&path, steers).await.refused(400, "invalid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_without_a_reply_is_kept() {
     let (site, _served, client) = served().await;
     let description = Description::of(&client).await;

@@ -315,6 +315,7 @@ async fn a_key_uses_no_session_outside_of_its_roots_whoever_woke_it() {
         ("GET", format!("{theirs}/events"), json!({})),
         ("POST", format!("{theirs}/prompts"), text),
         ("POST", format!("{theirs}/shell"), shell),
+        ("POST", format!("{theirs}/calls"), json!({"tool": "bash", "input": {"command": "touch written"}})),
         ("POST", format!("{theirs}/abort"), json!({})),
         ("POST", format!("{theirs}/fork"), json!({})),
         ("PATCH", theirs.clone(), json!({"title": "mine"})),

@@ -9,12 +9,23 @@ use crate::cli::run::{directory, text_of};
 use crate::cli::{CommandResult, Common, Exit, Failure, WallsArguments};
 
 /// Serves one client until its input ends.
-pub(super) async fn serve(common: &Common, of: Option<&Path>, walls: WallsArguments) -> CommandResult {
+pub(super) async fn serve(
+    common: &Common,
+    of: Option<&Path>,
+    tools: &[String],
+    walls: WallsArguments,
+) -> CommandResult {
     let workspace = text_of(&directory(of)?)?;
     let held = or_start(common, walls).await?;
     let server = McpServer::new(held.client()).in_directory(workspace);
-    let served = Box::pin(over_pipes(server, tokio::io::stdin(), tokio::io::stdout())).await;
+    let served = match server.offering(tools).await {
+        Ok(server) => {
+            let served = Box::pin(over_pipes(server, tokio::io::stdin(), tokio::io::stdout())).await;
+            served.map_err(|error| Failure::failed(error.to_string()))
+        }
+        Err(error) => Err(Failure::usage(format!("--tools: {error}"))),
+    };
     held.close().await;
-    served.map_err(|error| Failure::failed(error.to_string()))?;
+    served?;
     Ok(Exit::Completed)
 }

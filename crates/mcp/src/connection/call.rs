@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use playhouse_protocol::SessionId;
@@ -95,7 +95,7 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    async fn cancelled(&self) {
+    pub(super) async fn cancelled(&self) {
         match self.cancel {
             Some(cancel) => cancel.cancelled().await,
             None => std::future::pending().await,
@@ -122,6 +122,7 @@ impl Connection {
         };
         let asker = host.map(Asker::new);
         let _calling = asker.as_ref().map(|asker| self.handler.calling(session, asker));
+        let is_task = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).contains(&tool);
         let params =
             Map::from_iter([("name".to_owned(), tool.into()), ("arguments".to_owned(), arguments.into())]);
         let bounds = Bounds {
@@ -131,7 +132,10 @@ impl Connection {
             asker: asker.as_deref(),
             progress: progress.as_ref(),
         };
-        let result = self.request("tools/call", params, bounds).await?;
+        let result = match is_task {
+            true => self.call_as_task(params, bounds).await?,
+            false => self.request("tools/call", params, &bounds).await?,
+        };
         CallResult::read(result).map_err(CallError::Malformed)
     }
 
@@ -140,11 +144,11 @@ impl Connection {
         &self,
         method: &str,
         params: Map<String, Value>,
-        bounds: Bounds<'_>,
+        bounds: &Bounds<'_>,
     ) -> Result<Value, CallError> {
         let mut again = params.clone();
         for _ in 0..ROUNDS {
-            let result = self.round(method, again, &bounds).await?;
+            let result = self.round(method, again, bounds).await?;
             match result.get("resultType").and_then(Value::as_str) {
                 Some("input_required") => {}
                 Some("task") => {
@@ -160,7 +164,7 @@ impl Connection {
                 biased;
                 () = bounds.cancelled() => return Err(CallError::Cancelled),
                 reason = reason_of(self.ended.clone()) => return Err(CallError::Ended(reason)),
-                answers = self.answers(wanted.input_requests.unwrap_or_default(), &bounds) => answers?,
+                answers = self.answers(wanted.input_requests.unwrap_or_default(), bounds) => answers?,
             };
             again = params.clone();
             if !answers.is_empty() {

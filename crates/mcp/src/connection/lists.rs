@@ -1,5 +1,6 @@
 //! What a server offers: its tools, prompts and resources.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use playhouse_protocol::SessionId;
@@ -66,6 +67,9 @@ impl Connection {
         if capabilities.tools.is_some() {
             let tools = self.pages::<ListedTool>("tools/list", "tools").await?;
             (listing.tools, listing.refused) = tools;
+            let only_tasks = listing.tools.iter().filter(|tool| tool.execution.needs_a_task());
+            let only_tasks = only_tasks.map(|tool| tool.name.clone()).collect();
+            *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = only_tasks;
             if let Link::Web(remote) = &self.link {
                 remote.knows(&listing.tools);
             }
@@ -152,7 +156,7 @@ impl Connection {
             asker: None,
             progress: None,
         };
-        let result = self.request(method, params, bounds).await?;
+        let result = self.request(method, params, &bounds).await?;
         serde_json::from_value(result).map_err(|error| CallError::Malformed(error.to_string()))
     }
 
@@ -170,7 +174,7 @@ impl Connection {
                 cursor.take().map(|cursor| ("cursor".to_owned(), cursor.into())).into_iter().collect();
             let bounds =
                 Bounds { timeout: PAGE_TIMEOUT, cancel: None, session: None, asker: None, progress: None };
-            let mut page = self.request(method, params, bounds).await?;
+            let mut page = self.request(method, params, &bounds).await?;
             let Some(Value::Array(listed)) = page.get_mut(field).map(Value::take) else {
                 return Err(CallError::Malformed(format!("{method}: there is no list of {field}")));
             };

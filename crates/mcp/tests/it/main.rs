@@ -11,5 +11,6 @@ mod http;
 mod lists;
 mod oauth;
 mod stage;
+mod tasks;
 mod web;
 mod websearch;

@@ -323,7 +323,7 @@ impl Session {
 
     fn call_proposed(&mut self, proposed: CallProposed, at: Timestamp) -> Result<(), String> {
         if let Some(turn) = &mut self.turn
-            && turn.kind.command().is_some()
+            && turn.kind.is_one_call()
             && turn.step.is_none()
         {
             turn.step = Some(Step {

@@ -5,7 +5,7 @@
 
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{CompactionKind, FinishReason, Message, PromptKind};
+use playhouse_protocol::message::{CompactionKind, FinishReason, Message};
 use playhouse_protocol::record::{
     AttemptOutcome, AttemptStarted, ContextCompacted, StepPart, SystemSettled, ToolsSettled, TurnOutcome,
 };
@@ -169,7 +169,7 @@ impl Machine {
         if step.is_some_and(|step| step.phase == StepPhase::Unanswered) {
             return 0;
         }
-        let reads = |queued: &&QueuedPrompt| queued.prompt.steer && !is_command(&queued.prompt.kind);
+        let reads = |queued: &&QueuedPrompt| queued.prompt.steer && !queued.prompt.kind.is_one_call();
         let queued = self.session.queue.iter().filter(reads);
         queued.map(|queued| self.session.context.bytes_of(&Message::User(queued.message()))).sum()
     }
@@ -534,8 +534,4 @@ impl Machine {
 /// Whether a summary that somebody asked for frees a quarter of the conversation. When there is no room that matters less.
 fn frees_enough(session: &Session, room: &Room, from: usize, summary: &str) -> bool {
     write(session, room, from, Some(summary)).bytes <= session.conversation_bytes / 4 * 3
-}
-
-fn is_command(kind: &PromptKind) -> bool {
-    kind.command().is_some()
 }

@@ -1,17 +1,14 @@
-//! The turn of a command that a person runs by hand, or of a shell block of a command template: one call, and no model.
+//! The turn that is one call, and has no model: a command that a person runs by hand, a shell block of a command template, or
+//! a tool that a client calls.
 
 use playhouse_protocol::id::{MessageId, PartId};
 use playhouse_protocol::message::{CallInput, FinishReason, Part, PromptKind};
 use playhouse_protocol::record::{CallProposed, StepFinished, StepPart};
 use playhouse_protocol::{Cost, Message, Record, Tokens};
-use serde_json::{Map, Value};
 
 use super::Machine;
 use crate::effect::Stamp;
 use crate::fold::FoldError;
-
-/// The tool that runs what people type.
-const TOOL: &str = "bash";
 
 impl Machine {
     /// Whether the running turn is a command that a person typed: that person agreed to it.
@@ -19,15 +16,15 @@ impl Machine {
         self.session.turn.as_ref().is_some_and(|turn| matches!(turn.kind, PromptKind::Shell { .. }))
     }
 
-    /// Whether the running turn is a command, without a model.
-    pub(super) fn is_command(&self) -> bool {
-        self.session.turn.as_ref().is_some_and(|turn| turn.kind.command().is_some())
+    /// Whether the running turn is one call, without a model.
+    pub(super) fn is_one_call(&self) -> bool {
+        self.session.turn.as_ref().is_some_and(|turn| turn.kind.is_one_call())
     }
 
     /// The step of such a turn: it proposes the one call, and is over.
-    pub(super) fn propose_command(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
+    pub(super) fn propose_one_call(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
         let Some(turn) = &self.session.turn else { return Ok(()) };
-        let Some((command, timeout)) = turn.kind.command() else { return Ok(()) };
+        let Some((tool, input)) = turn.kind.one_call() else { return Ok(()) };
         let (step, call) = match (&turn.step, self.session.messages.last()) {
             // The log was cut behind the proposal.
             (Some(step), Some(Message::Assistant(message))) => {
@@ -35,14 +32,10 @@ impl Machine {
                 (step.id, call)
             }
             _ => {
-                let mut input = Map::from_iter([("command".to_owned(), Value::from(command))]);
-                if let Some(timeout) = timeout {
-                    input.insert("timeout".to_owned(), Value::from(timeout));
-                }
                 let (step, call): (MessageId, PartId) =
                     (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
                 let proposed =
-                    CallProposed::new(call, step, call.to_string(), TOOL, CallInput::Object(input));
+                    CallProposed::new(call, step, call.to_string(), tool, CallInput::Object(input));
                 self.append(Record::CallProposed(proposed), stamp.now)?;
                 (step, call)
             }

@@ -266,6 +266,13 @@ pub(crate) fn with_later_fields() -> Vec<(&'static str, Record)> {
             "prompt.admitted.shell",
             Record::PromptAdmitted(PromptAdmitted {
                 kind: PromptKind::Shell { command: "make".to_owned(), timeout: Some(600_000) },
+                ..admitted.clone()
+            }),
+        ),
+        (
+            "prompt.admitted.call",
+            Record::PromptAdmitted(PromptAdmitted {
+                kind: PromptKind::Call { tool: "read".to_owned(), input: Map::new() },
                 ..admitted
             }),
         ),

@@ -4,7 +4,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::schemas::{Direction, Schemas, drop_null};
-use crate::native::{artifacts, host_tools, limits, lsp, mcp, reverts, sessions, usage};
+use crate::native::{artifacts, calls, host_tools, limits, lsp, mcp, reverts, sessions, usage};
 use crate::problem::Kind;
 
 /// The operations whose entries in `paths` are generated.
@@ -22,6 +22,7 @@ const DESCRIBED: &[Operation] = &[
     mcp::login::BEGIN,
     mcp::login::END,
     mcp::login::FORGET,
+    calls::CALL,
     host_tools::LIST,
     host_tools::REGISTER,
     host_tools::REMOVE,

@@ -19,8 +19,8 @@ use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
-    CallAnswer, CallOffered, ConsentId, Damage, KeyRef, Limit, MessageId, ModelRef, PartId, PermissionRule,
-    QuestionId, SessionId, Timestamp,
+    Accepted, CallAnswer, CallOffered, ConsentId, Damage, KeyRef, Limit, MessageId, ModelRef, PartId,
+    PermissionRule, QuestionId, SessionId, Timestamp,
 };
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -32,6 +32,7 @@ use crate::facts::{
     RefusedAgent, ToolKind, ToolView,
 };
 use crate::native::artifacts::{ArtifactView, Artifacts};
+use crate::native::calls::{ToolCallBody, WhenCallBusy};
 use crate::native::facts::Models;
 use crate::native::grants::{GrantView, Grants};
 use crate::native::host_tools::{CallResultBody, ToolDelivery, ToolRegistration, Tools, WebhookBody};
@@ -94,6 +95,9 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("ToolRegistration", Request, SchemaGenerator::subschema_for::<ToolRegistration>),
     ("Webhook", Request, SchemaGenerator::subschema_for::<WebhookBody>),
     ("ToolDelivery", Request, SchemaGenerator::subschema_for::<ToolDelivery>),
+    ("ToolCall", Request, SchemaGenerator::subschema_for::<ToolCallBody>),
+    ("WhenCallBusy", Request, SchemaGenerator::subschema_for::<WhenCallBusy>),
+    ("Accepted", Answer, SchemaGenerator::subschema_for::<Accepted>),
     ("GivenResult", Request, SchemaGenerator::subschema_for::<CallResultBody>),
     ("FileContent", Answer, SchemaGenerator::subschema_for::<FileContent>),
     ("FileImage", Answer, SchemaGenerator::subschema_for::<FileImage>),

@@ -181,7 +181,7 @@ pub(super) fn diffs(scene: Scene<'_>, changes: &Changes) -> Vec<shapes::FileDiff
 pub(super) fn user(scene: Scene<'_>, message: &UserMessage, changes: Option<&Changes>) -> MessageWithParts {
     let info = prompt(scene, message, changes);
     // Who runs a command by hand wrote that, and no text.
-    let synthetic = message.kind.command().is_some();
+    let synthetic = message.kind.is_one_call();
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { id, text, marks, .. } => {
             let marks = marks.as_deref().cloned().unwrap_or_default();
