@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use playhouse_mcp::{Vault, VaultFile};
 use playhouse_protocol::consent::Risk;
 use playhouse_store::{Shelf, StoreError};
-use playhouse_tools::capture::{CaptureError, CaptureTool};
+use playhouse_tools::capture::{self, CaptureError, CaptureTool};
 use playhouse_tools::host_tool::{HostTool, HostToolError, LARGEST_SCHEMA};
 use playhouse_tools::web::Door;
 use playhouse_tools::{Tool, ToolScope, ToolSource};
@@ -263,6 +263,11 @@ impl HostTools {
 }
 
 impl HostToolSpec {
+    /// The schema of its arguments.
+    pub fn parameters(&self) -> Value {
+        if self.capture { capture::parameters(&self.schema) } else { self.schema.clone() }
+    }
+
     /// Whether sessions in `workspace` have it.
     fn serves(&self, workspace: &Path) -> bool {
         self.roots.is_empty() || self.roots.iter().any(|root| workspace.starts_with(root))

@@ -9,6 +9,7 @@ use playhouse_protocol::{
     ModelRef, PartId, Prompt, QuestionId, Record, Reply, RevertReport, RevertRequest, Seq, SessionId,
     ShellCommand, Timestamp, ToolCommand, UnrevertRequest,
 };
+use playhouse_tools::MCP_PREFIX;
 use ractor::ActorRef;
 use ractor::rpc::CallResult;
 
@@ -192,6 +193,9 @@ impl SessionHandle {
     /// # Errors
     /// The session has no such tool, or why else it was not admitted.
     pub async fn call_tool(&self, call: ToolCommand) -> Result<Accepted, CommandError> {
+        if call.tool.starts_with(MCP_PREFIX) {
+            self.servers_ready().await?;
+        }
         match self.command(Command::Call(call)).await? {
             Reply::Accepted(accepted) => Ok(accepted),
             other => Err(unexpected(&other)),

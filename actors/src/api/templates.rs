@@ -23,7 +23,7 @@ use crate::api::handle::{SessionHandle, unexpected};
 use crate::base::Ids;
 use crate::directory::{FilledTemplate, TemplatePiece};
 use crate::mentions::{Meant, mentions};
-use crate::shared::mcp::ServerPrompt;
+use crate::shared::mcp::{McpServers, ServerPrompt};
 use crate::wake::reopen;
 
 /// The longest text that is typed behind the name of a template, in bytes.
@@ -128,12 +128,8 @@ impl SessionHandle {
         self.with_blocks(&name, filled, Prompt { message: Some(message), ..prompt }, message).await
     }
 
-    /// The text and files of a prompt that a server of tools offers; `None` if no server has a prompt of this name.
-    async fn said_by_server(
-        &self,
-        name: &str,
-        arguments: &str,
-    ) -> Result<Option<(String, Vec<Attachment>)>, CommandError> {
+    /// The servers of tools, where there may be any, and the session's view of them. Those that can answer soon have done so.
+    pub(super) async fn servers_ready(&self) -> Result<Option<(McpServers, ToolScope)>, CommandError> {
         let Some(servers) = self.shared.mcp.clone() else { return Ok(None) };
         let (shared, id) = (Arc::clone(&self.shared), self.id());
         let looked = move || {
@@ -145,6 +141,16 @@ impl SessionHandle {
         let scope = self.shared.pool.run(looked).await?;
         look_for_servers(&self.shared, &nobody(&scope.tenant, &scope.workspace.to_string_lossy())).await?;
         servers.ready(&scope).await;
+        Ok(Some((servers, scope)))
+    }
+
+    /// The text and files of a prompt that a server of tools offers; `None` if no server has a prompt of this name.
+    async fn said_by_server(
+        &self,
+        name: &str,
+        arguments: &str,
+    ) -> Result<Option<(String, Vec<Attachment>)>, CommandError> {
+        let Some((servers, scope)) = self.servers_ready().await? else { return Ok(None) };
         let Some(prompt) = servers.prompts(&scope).into_iter().find(|prompt| prompt.command() == name) else {
             return match servers.without_prompt(&scope, name) {
                 Some(why) => Err(CommandError::Invalid(why)),

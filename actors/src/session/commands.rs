@@ -1,7 +1,7 @@
 //! What is asked of a session: commands are checked here, and become inputs of its machine.
 
 use playhouse_protocol::command::Snapshot;
-use playhouse_protocol::message::{Message, Part, PromptKind, ToolSwitches};
+use playhouse_protocol::message::{CallInput, Message, Part, PromptKind, ToolSwitches};
 use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::{
     Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand,
@@ -339,7 +339,15 @@ impl SessionState {
     fn admit_call(&self, call: ToolCommand) -> Result<NewPrompt, CommandError> {
         let ToolCommand { message, tool, input, agent, when_busy, unattended } = call;
         self.place()?;
-        self.catalogue().find(&tool).map_err(|error| CommandError::Invalid(error.to_string()))?;
+        // One that was made already is known, whatever became of its tool.
+        if !message.is_some_and(|message| self.machine.session().knows_prompt(message)) {
+            let catalogue = self.catalogue();
+            let found = catalogue.find(&tool).map_err(|error| CommandError::Invalid(error.to_string()))?;
+            if found.delegation(&CallInput::Object(input.clone())).is_some() {
+                let text = format!("{tool} hands work over, which only a model's turn can do");
+                return Err(CommandError::Invalid(text));
+            }
+        }
         let bytes = serde_json::to_string(&input).map_or(usize::MAX, |input| input.len());
         if bytes > INPUT_LIMIT {
             let text = format!("the arguments of the call have {bytes} bytes, at most {INPUT_LIMIT}");

@@ -22,12 +22,15 @@ pub(crate) struct NativeTools {
     session: Mutex<Option<SessionId>>,
 }
 
+/// What works in turns of models only, or calls tools that were not chosen.
+const NOT_OFFERED: [&str; 2] = ["batch", "task"];
+
 /// A tool, as `GET /v1/tools` lists it.
 #[derive(Deserialize)]
 struct Listed {
     name: String,
     description: String,
-    parameters: JsonObject,
+    parameters: Value,
     risk: Risk,
     /// Absent for those that come with the engine.
     source: Option<Value>,
@@ -44,8 +47,11 @@ impl NativeTools {
     /// # Errors
     /// The engine has no native tool of a name, or cannot list them.
     pub(crate) async fn chosen<A: Api>(api: &A, names: &[String]) -> Result<Self, ApiError> {
+        if names.is_empty() {
+            return Ok(Self::default());
+        }
         let List { tools: mut listed } = read(api.get("/v1/tools").await?)?;
-        listed.retain(|tool| tool.source.is_none());
+        listed.retain(|tool| tool.source.is_none() && !NOT_OFFERED.contains(&tool.name.as_str()));
         let mut tools: Vec<Tool> = Vec::with_capacity(names.len());
         for name in names {
             let Some(tool) = listed.iter().find(|tool| tool.name == *name) else {
@@ -95,9 +101,10 @@ impl NativeTools {
 /// A tool as clients are shown it.
 fn shown(tool: &Listed) -> Tool {
     let Listed { name, description, parameters, risk, .. } = tool;
-    let annotations =
-        ToolAnnotations::new().read_only(*risk == Risk::Safe).destructive(*risk == Risk::Dangerous);
-    Tool::new(name.clone(), description.clone(), Arc::new(parameters.clone())).with_annotations(annotations)
+    let parameters: JsonObject = parameters.as_object().cloned().unwrap_or_default();
+    // Which calls change nothing is not known of a tool, but of a call only.
+    let annotations = ToolAnnotations::new().destructive(*risk == Risk::Dangerous);
+    Tool::new(name.clone(), description.clone(), Arc::new(parameters)).with_annotations(annotations)
 }
 
 /// Begins a call, and waits for its end.

@@ -87,8 +87,8 @@ impl CaptureTool {
         }
         let is_wrapped = !is_of_objects(schema);
         let checked = CheckedSchema::new(schema)?;
-        let parameters = if is_wrapped { wrapped(&shown(schema)) } else { shown(schema) };
-        let spec = ToolSpec { name: name.to_owned(), description: description.to_owned(), parameters };
+        let (name, parameters) = (name.to_owned(), parameters(schema));
+        let spec = ToolSpec { name, description: description.to_owned(), parameters };
         Ok(Self { spec, schema: checked, is_wrapped, by_name_only: false })
     }
 
@@ -136,6 +136,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("is \"{shown}\", which is reserved for answers that have a schema"));
     }
     Ok(())
+}
+
+/// The arguments of a capture tool with this schema, as a schema: a value that need not be an object is a member of them.
+pub fn parameters(schema: &Value) -> Value {
+    if is_of_objects(schema) { shown(schema) } else { wrapped(&shown(schema)) }
 }
 
 /// Whether all values of a schema are objects, as arguments of tools are.

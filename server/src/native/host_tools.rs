@@ -139,7 +139,7 @@ fn view(spec: &HostToolSpec) -> ToolView {
     ToolView {
         name: spec.name.clone(),
         description: spec.description.clone(),
-        parameters: spec.schema.clone(),
+        parameters: spec.parameters(),
         risk: spec.risk,
         permission: permission.to_owned(),
         source: Some(source),

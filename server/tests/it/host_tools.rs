@@ -86,7 +86,8 @@ async fn a_capture_tool_is_registered_and_its_artifacts_are_read() {
     description.check("Tool", &made);
     let facts = json!({"source": made["source"], "permission": made["permission"], "risk": made["risk"]});
     assert_eq!(facts, json!({"source": "capture", "permission": "verdict", "risk": "safe"}));
-    client.post("/v1/tools", capture("score", json!({"type": "integer"}))).await.with(201);
+    let made = client.post("/v1/tools", capture("score", json!({"type": "integer"}))).await.with(201);
+    assert_eq!(made["parameters"]["properties"]["value"], json!({"type": "integer"}), "{made}");
     let again = client.post("/v1/tools", capture("verdict", schema.clone())).await.refused(409, "taken");
     assert!(again.contains("verdict"), "{again}");
     let mut risky = capture("other", schema.clone());

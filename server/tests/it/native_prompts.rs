@@ -92,6 +92,9 @@ async fn a_client_calls_one_tool_and_the_rules_of_the_agent_hold() {
 
     let detail = client.post(&path, json!({"tool": "wirte"})).await.refused(400, "invalid");
     assert!(detail.contains("wirte"), "{detail}");
+    let input = json!({"description": "d", "prompt": "p", "subagent_type": "explore"});
+    let detail = client.post(&path, json!({"tool": "task", "input": input})).await.refused(400, "invalid");
+    assert!(detail.contains("only a model's turn"), "{detail}");
     let steers = json!({"tool": "read", "when_busy": "steer"});
     client.post(&path, steers).await.refused(400, "invalid");
 }

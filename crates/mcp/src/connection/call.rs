@@ -263,7 +263,7 @@ impl Connection {
         }
     }
 
-    fn is_asking(&self, session: SessionId) -> bool {
+    pub(super) fn is_asking(&self, session: SessionId) -> bool {
         self.handler.asking.borrow().contains_key(&session)
     }
 

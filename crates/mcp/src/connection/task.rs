@@ -16,6 +16,8 @@ use crate::text::cut;
 const PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a server has to take note that a task is not wanted any more.
+const LONGEST_NOTICE: Duration = Duration::from_secs(10);
 /// The longest id of a task that is sent back, in bytes.
 const LONGEST_ID: usize = 1_024;
 
@@ -58,13 +60,13 @@ impl Connection {
         mut params: Map<String, Value>,
         bounds: Bounds<'_>,
     ) -> Result<Value, CallError> {
-        let deadline = Instant::now() + bounds.timeout;
         params.insert("task".to_owned(), json!({}));
         let mut created = self.request("tools/call", params, &bounds).await?;
         // A server that does not know tasks answers at once.
         let Some(task) = created.get_mut("task").map(Value::take) else { return Ok(created) };
         let mut task = Task::read(task)?;
         let id = task.task_id.clone();
+        let mut deadline = Instant::now() + bounds.timeout;
         let of_task = || Map::from_iter([("taskId".to_owned(), id.as_str().into())]);
         let mut running = Running { connection: self, id: Some(id.clone()) };
         loop {
@@ -93,11 +95,30 @@ impl Connection {
                 () = sleep_until(deadline) => return Err(CallError::TimedOut(bounds.timeout)),
                 () = sleep(task.pause()) => {}
             }
-            task = Task::read(self.request("tasks/get", of_task(), &bounds).await?)?;
+            if bounds.session.is_some_and(|session| self.is_asking(session)) {
+                // As long as people are asked, the server cannot go on.
+                deadline = Instant::now() + bounds.timeout;
+            }
+            task = Task::read(self.of_task("tasks/get", of_task(), deadline, &bounds).await?)?;
         }
-        let result = self.request("tasks/result", of_task(), &bounds).await?;
+        let result = self.of_task("tasks/result", of_task(), deadline, &bounds).await?;
         running.id = None;
         Ok(result)
+    }
+
+    /// A request about a task that has to be over at `deadline`.
+    async fn of_task(
+        &self,
+        method: &str,
+        params: Map<String, Value>,
+        deadline: Instant,
+        bounds: &Bounds<'_>,
+    ) -> Result<Value, CallError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match self.request(method, params, &Bounds { timeout: left, ..*bounds }).await {
+            Err(CallError::TimedOut(_)) => Err(CallError::TimedOut(bounds.timeout)),
+            other => other,
+        }
     }
 }
 
@@ -116,7 +137,8 @@ impl Drop for Running<'_> {
         let request = CustomRequest::new("tasks/cancel", Some(json!({"taskId": id})));
         runtime.spawn(async move {
             // A server that is gone, or that knows the task no more, needs no notice.
-            drop(peer.send_request(ClientRequest::CustomRequest(request)).await);
+            let sent = peer.send_request(ClientRequest::CustomRequest(request));
+            drop(tokio::time::timeout(LONGEST_NOTICE, sent).await);
         });
     }
 }

@@ -1,6 +1,7 @@
 //! Tools that are called as tasks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use playhouse_mcp::CallError;
 use serde_json::json;
@@ -47,5 +48,15 @@ async fn a_task_that_nobody_waits_for_is_cancelled_at_the_server() {
         cancel.cancel();
     });
     assert_eq!(ended, Err(CallError::Cancelled));
+    assert_eq!(call(&connection, "task_cancelled").await.unwrap(), r#"["endless"]"#);
+}
+
+#[tokio::test]
+async fn a_task_that_takes_too_long_is_cancelled_at_the_server() {
+    let connection = tasks().await;
+    let mut endless = request("endless", json!({}));
+    let most = Duration::from_millis(300);
+    endless.timeout = Some(most);
+    assert_eq!(connection.call(endless).await, Err(CallError::TimedOut(most)));
     assert_eq!(call(&connection, "task_cancelled").await.unwrap(), r#"["endless"]"#);
 }
