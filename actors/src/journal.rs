@@ -83,7 +83,7 @@ impl Images {
             FileContent::Blob(BlobRef { hash: sha, size })
         } else {
             let kept = state.bytes.as_ref().and_then(|bytes| {
-                let kept = self.shared.put_image(&self.tenant, bytes);
+                let kept = self.shared.store.blobs.put_image(&self.tenant, bytes);
                 kept.inspect_err(|error| {
                     tracing::warn!(%error, "the content of a file that a call changed is not kept");
                 })

@@ -1,9 +1,9 @@
 //! Counts what tenants take up on disk: at once when an engine starts, and then every hour.
 //!
-//! In between the outputs are counted as they are written, attachments and contents of changed files as they are stored, and homes
-//! while commands run.
+//! In between the outputs are counted as they are written, attachments as they are stored, and homes while
+//! commands run. Contents that are kept for undo are counted, and those above their bound removed, only here.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,23 +54,10 @@ impl EngineContext {
         Ok(blobs.put(tenant, content)?)
     }
 
-    /// Stores the content of a file that a call changes. Above the bound of its tenant the oldest ones go, and no undo covers them
-    /// any more. Blocks.
-    pub(crate) fn put_image(&self, tenant: &str, content: &[u8]) -> Result<BlobRef, StoreError> {
-        let (blobs, of) = (&self.store.blobs, payer(tenant));
-        let blob = blobs.put_image(tenant, content)?;
-        if let Some(most) = self.storage.take_undo(of, content.len() as u64) {
-            match blobs.trim_images(tenant, most) {
-                Ok(left) => self.storage.note_undo(of, left),
-                Err(error) => tracing::warn!(%error, "contents that are kept for undo cannot be removed"),
-            }
-        }
-        Ok(blob)
-    }
-
-    /// Counts everything. Blocks.
+    /// Counts everything, and removes what is above the bound of contents that are kept for undo. Blocks.
     fn count_storage(&self) -> Result<(), StoreError> {
         let (mut after, mut tenants, mut homes) = (None, HashSet::new(), HashSet::new());
+        let mut undo: HashMap<String, u64> = HashMap::new();
         loop {
             let query = ListQuery { after, limit: PAGE, ..ListQuery::default() };
             let page = self.store.log.list(&query)?;
@@ -83,8 +70,8 @@ impl EngineContext {
                         self.storage.note_home(tenant, &home, storage::allocated(&home));
                     }
                 }
-                if !tenants.contains(tenant) {
-                    tenants.insert(tenant.to_owned());
+                if !tenants.contains(&summary.tenant) {
+                    tenants.insert(summary.tenant.clone());
                 }
             }
             after = page.next;
@@ -92,11 +79,15 @@ impl EngineContext {
                 break;
             }
         }
+        let most = self.storage.most_undo().unwrap_or(u64::MAX);
         for tenant in tenants {
-            self.storage.note_attachments(&tenant, self.store.blobs.size(&tenant)?);
-            let most = self.storage.most_undo().unwrap_or(u64::MAX);
-            self.storage.note_undo(&tenant, self.store.blobs.trim_images(&tenant, most)?);
+            let of = payer(&tenant);
+            if of == tenant {
+                self.storage.note_attachments(of, self.store.blobs.size(of)?);
+            }
+            *undo.entry(of.to_owned()).or_default() += self.store.blobs.trim_images(&tenant, most)?;
         }
+        undo.into_iter().for_each(|(tenant, bytes)| self.storage.note_undo(&tenant, bytes));
         Ok(())
     }
 }

@@ -144,7 +144,7 @@ keys! {
     SnapshotsKept = "snapshots.max_before_mb", Whole, "`64`", false,
         "How much of files that git does not hold may be copied for one turn before its commands, in MB. Changes of the others are not covered by undo, and that is said.";
     SnapshotsTotal = "snapshots.keep_mb", Whole, "`1024`", false,
-        "How much may be kept of the contents of files before and after changes, for all sessions of a tenant, in MB; 0 for no limit. Above it the oldest ones go, and undo does not cover those changes any more.";
+        "How much may be kept of the contents of files before and after changes, for all sessions of a tenant, in MB; 0 for no limit. Looked at when an engine starts and each hour: the oldest ones above it go, and undo does not cover those changes any more.";
     SnapshotsInclude = "snapshots.include", List, "none", false,
         "Ignored files that undo covers all the same: patterns as in a `.gitignore`, from the workspace on, as `.env` or `/conf/*.local`.";
     TasksDepth = "tasks.depth", Whole, "`3`", false,
@@ -216,7 +216,7 @@ keys! {
     ServerSubscribers = "server.limits.subscribers", Whole, "`2000`", false,
         "How many streams of events a tenant may have open at once.";
     ServerStorage = "server.limits.storage_mb", Whole, "`10240`", false,
-        "How much the outputs, the homes of commands, the attachments and what is kept for undo of a tenant may take on disk, in MB; 0 for no limit. Above it outputs are cut, uploads are refused with 413, and a command that fills its home is ended. What is there stays. It holds in `playhouse run`, too.";
+        "How much the outputs, the homes of commands and the attachments of a tenant may take on disk, in MB; 0 for no limit. Above it outputs are cut, uploads are refused with 413, and a command that fills its home is ended. What is there stays. It holds in `playhouse run`, too.";
     MetricsAccess = "metrics.access", Text, "`operator`", false,
         "Who may read `/metrics`: `operator` (on the Unix socket; over the network with the token, or where neither a token nor keys of clients are needed), `open` (everyone who reaches the server) or `off`.";
     MetricsToken = "metrics.token_env", Text, "none", false,

@@ -1,6 +1,7 @@
 //! Taking changes of files back, and what becomes of the messages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mock_llm::{Model, Script, call, text};
 use playhouse_actors::SessionHandle;
@@ -8,7 +9,7 @@ use playhouse_protocol::consent::{Action, PermissionRule};
 use playhouse_protocol::record::{PromptAdmitted, SessionChanged};
 use playhouse_protocol::revert::{LeftFile, RevertReport, RevertRequest, UnrevertRequest};
 use playhouse_protocol::{Command, CommandError, Message, ModelRef, Prompt, Record};
-use playhouse_store::Store;
+use playhouse_store::{Reclaim, Store, StoreOptions};
 use serde_json::{Value, json};
 
 use crate::support::{Stage, until};
@@ -34,15 +35,13 @@ impl House {
     }
 
     async fn playing(files: &[(&str, &str)], script: Script) -> Self {
-        Self::keeping(files, script, None).await
+        Self::on(Store::memory().unwrap(), files, script).await
     }
 
-    /// With so many bytes of contents at most that are kept for undo.
-    async fn keeping(files: &[(&str, &str)], mut script: Script, most: Option<u64>) -> Self {
+    async fn on(store: Store, files: &[(&str, &str)], mut script: Script) -> Self {
         // Each model answers one prompt of several.
         script.models.values_mut().for_each(|model| model.cycle = true);
-        let (store, folder) = (Store::memory().unwrap(), Arc::new(tempfile::tempdir().unwrap()));
-        let stage = Stage::with(store, folder, script, |options| options.limits.storage.undo = most).await;
+        let stage = Stage::on(store, Arc::new(tempfile::tempdir().unwrap()), script, 1024 * 1024).await;
         for (name, content) in files {
             fs_err::write(stage.folder.path().join("workspace").join(name), content).unwrap();
         }
@@ -382,17 +381,16 @@ async fn a_command_that_was_cut_off_or_left_running_and_changed_nothing_is_cover
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_had_to_make_room_for_later_changes_is_not_covered_and_stays() {
-    let long = |letter: &str| letter.repeat(600);
-    let writes = |path: &str, letter: &str| {
-        let read = Model::new().step(call("read", json!({"filePath": path})));
-        read.step(call("write", write(path, &long(letter)))).step(text("done"))
-    };
-    let script = Script::new().model("m", writes("a", "b")).model("second", writes("c", "d"));
-    let house = House::keeping(&[("a", &long("a")), ("c", &long("c"))], script, Some(2_000)).await;
-    house.run("prompt one", "m").await;
-    house.run("prompt two", "second").await;
-    assert_eq!(files(&house.undo().await), ["c"]);
+    let read = Model::new().step(call("read", json!({"filePath": "a"})));
+    let model = read.step(call("edit", edit("a", "one", "ONE"))).step(text("done"));
+    let data = tempfile::tempdir().unwrap();
+    let at_once = Reclaim { grace: Duration::ZERO, ..Reclaim::default() };
+    let options = StoreOptions { reclaim: at_once, ..StoreOptions::default() };
+    let store = Store::open_with(data.path(), &options).unwrap();
+    let house = House::on(store, &[("a", "one\n")], Script::new().model("m", model)).await;
+    house.run("go", "m").await;
+    assert_eq!(house.stage.store.blobs.trim_images("local", 0).unwrap(), 0);
     let report = house.undo().await;
     assert_eq!((files(&report), paths(&report.not_covered)), (vec![], vec!["a"]), "{report:?}");
-    assert_eq!((house.text("a"), house.text("c")), (Some(long("b")), Some(long("c"))));
+    assert_eq!(house.text("a").unwrap(), "ONE\n");
 }

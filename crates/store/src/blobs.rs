@@ -188,18 +188,11 @@ impl Sweepable for FileBlobs {
     }
 
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
-        self.in_hand
-            .unless_held(digest, || self.drop_now(owner, digest))
-            .transpose()
-            .map(|done| done.is_some())
-    }
-
-    fn drop_now(&self, owner: &str, digest: &Digest) -> Result<(), StoreError> {
         let hash = digits(digest);
         let path = self.root.join(owner).join(&hash[..2]).join(&hash);
         // Of another directory this store knows nothing, neither what is needed there.
         self.check()?;
-        remove_if_there(&path)
+        self.in_hand.unless_held(digest, || remove_if_there(&path)).transpose().map(|done| done.is_some())
     }
 }
 

@@ -397,8 +397,8 @@ pub trait Blobs: Send + Sync {
     /// among the other content, and are found there.
     fn get_image(&self, tenant: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Removes images of a tenant, those that were stored first before the others, until they have at most so many bytes. Looks
-    /// at each. How many bytes they have then.
+    /// Removes images of a tenant, those that were stored first before the others, until they have at most so many bytes. Those
+    /// that were stored a short while ago stay, as in a sweep. Looks at each. How many bytes they have then.
     fn trim_images(&self, tenant: &str, most: u64) -> Result<u64, StoreError>;
 }
 

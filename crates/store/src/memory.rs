@@ -151,16 +151,11 @@ impl Sweepable for MemoryBlobs {
     }
 
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
-        self.in_hand
-            .unless_held(digest, || self.drop_now(owner, digest))
-            .transpose()
-            .map(|done| done.is_some())
-    }
-
-    fn drop_now(&self, owner: &str, digest: &Digest) -> Result<(), StoreError> {
-        if let Some(contents) = self.contents().get_mut(owner) {
-            contents.remove(digest);
-        }
-        Ok(())
+        let removed = self.in_hand.unless_held(digest, || {
+            if let Some(contents) = self.contents().get_mut(owner) {
+                contents.remove(digest);
+            }
+        });
+        Ok(removed.is_some())
     }
 }

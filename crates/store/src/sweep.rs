@@ -49,9 +49,6 @@ pub(crate) trait Sweepable: Blobs {
 
     /// Removes a blob, unless somebody has it in hand. Whether it was removed.
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError>;
-
-    /// Removes a blob, whoever has it in hand.
-    fn drop_now(&self, owner: &str, digest: &Digest) -> Result<(), StoreError>;
 }
 
 /// What the images of an owner are kept under, which is the owner of nothing else: see `folder_of_tenant`.
@@ -66,12 +63,13 @@ pub(crate) fn trim_images(blobs: &impl Sweepable, tenant: &str, most: u64) -> Re
     blobs.each(&owner, &mut |stored| all.push(stored))?;
     all.sort_unstable_by_key(|stored| stored.at);
     let mut size: u64 = all.iter().map(|stored| stored.size).sum();
-    for stored in all {
+    for stored in all.iter().filter(|stored| stored.settled) {
         if size <= most {
             break;
         }
-        blobs.drop_now(&owner, &stored.digest)?;
-        size -= stored.size;
+        if blobs.remove(&owner, &stored.digest)? {
+            size -= stored.size;
+        }
     }
     Ok(size)
 }

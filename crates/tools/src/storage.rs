@@ -30,9 +30,10 @@ const MEGABYTE: u64 = 1 << 20;
 pub struct StorageLimits {
     /// Bytes of the saved outputs of one session; `None` for no bound.
     pub outputs: Option<u64>,
-    /// Bytes of everything that one tenant takes up; `None` for no bound.
+    /// Bytes of all outputs, homes and attachments of one tenant; `None` for no bound.
     pub tenant: Option<u64>,
-    /// Bytes of one tenant's contents of files that are kept for undo; `None` for no bound. Above it the oldest ones go.
+    /// Bytes of one tenant's contents of files that are kept for undo; `None` for no bound. They are no part of `tenant`: the
+    /// oldest ones go.
     pub undo: Option<u64>,
 }
 
@@ -89,9 +90,9 @@ pub struct StorageUse {
 }
 
 impl StorageUse {
-    /// All of them.
+    /// All that is bounded as a whole: without what is kept for undo.
     pub fn total(self) -> u64 {
-        [self.outputs, self.homes, self.attachments, self.undo].into_iter().fold(0, u64::saturating_add)
+        self.outputs.saturating_add(self.homes).saturating_add(self.attachments)
     }
 }
 
@@ -213,16 +214,6 @@ impl Storage {
     /// Notes how many bytes of contents are kept so that changes of the tenant can be undone.
     pub fn note_undo(&self, tenant: &str, bytes: u64) {
         self.with(tenant, |account| account.usage.undo = bytes);
-    }
-
-    /// Takes up `bytes` for one more of these contents. Where they are more than may be kept now, how many bytes may stay: less
-    /// than the bound, so that not each of the next ones makes room again.
-    pub fn take_undo(&self, tenant: &str, bytes: u64) -> Option<u64> {
-        let used = self.with(tenant, |account| {
-            account.usage.undo = account.usage.undo.saturating_add(bytes);
-            account.usage.undo
-        });
-        self.0.limits.undo.filter(|most| used > *most).map(|most| most - most / 10)
     }
 
     /// The bound of contents that are kept for undo.

@@ -31,13 +31,11 @@ fn file(data: &Path, image: &BlobRef) -> PathBuf {
     data.join("blobs/acme%images").join(&image.hash[..2]).join(&image.hash)
 }
 
-fn those_stored_first_go_first(store: &Store, data: Option<&Path>) {
+fn those_stored_first_go_first(store: &Store, data: &Path) {
     let [first, second, third] = [1, 2, 3].map(|number| {
         let image = store.blobs.put_image("acme", &[number; 100]).unwrap();
-        if let Some(data) = data {
-            let opened = std::fs::File::options().write(true).open(file(data, &image)).unwrap();
-            opened.set_modified(UNIX_EPOCH + Duration::from_secs(number.into())).unwrap();
-        }
+        let opened = std::fs::File::options().write(true).open(file(data, &image)).unwrap();
+        opened.set_modified(UNIX_EPOCH + Duration::from_secs(number.into())).unwrap();
         image
     });
     // Stored again, it is the newest one.
@@ -46,7 +44,8 @@ fn those_stored_first_go_first(store: &Store, data: Option<&Path>) {
     assert_eq!((store.blobs.size("acme").unwrap(), attached.clone()), (100, second.clone()));
     assert_eq!(store.blobs.trim_images("acme", 300).unwrap(), 300);
     assert_eq!(store.blobs.trim_images("acme", 299).unwrap(), 200);
-    assert_eq!([&first, &second, &third].map(|image| has(store, image)), [true, data.is_some(), true]);
+    // What is left of the second one is the attachment.
+    assert_eq!([&first, &second, &third].map(|image| file(data, image).exists()), [true, false, true]);
     assert_eq!(store.blobs.trim_images("other", 0).unwrap(), 0);
     assert_eq!(store.blobs.trim_images("acme", 99).unwrap(), 0);
     assert!(!has(store, &first) && !has(store, &third));
@@ -54,10 +53,14 @@ fn those_stored_first_go_first(store: &Store, data: Option<&Path>) {
 }
 
 #[test]
-fn a_bound_is_kept_on_disk_and_in_memory() {
+fn a_bound_is_kept_and_what_was_just_stored_stays() {
     let directory = tempfile::tempdir().unwrap();
-    those_stored_first_go_first(&Store::open(directory.path()).unwrap(), Some(directory.path()));
-    those_stored_first_go_first(&Store::memory().unwrap(), None);
+    those_stored_first_go_first(&open_without_grace(directory.path(), Backend::Redb), directory.path());
+    let young = tempfile::tempdir().unwrap();
+    for store in [Store::open(young.path()).unwrap(), Store::memory().unwrap()] {
+        let image = store.blobs.put_image("acme", &[1; 100]).unwrap();
+        assert_eq!((store.blobs.trim_images("acme", 0).unwrap(), has(&store, &image)), (100, true));
+    }
 }
 
 #[test]

@@ -142,14 +142,3 @@ async fn a_home_that_grows_above_the_bound_is_noticed() {
     let bound = session.home_is_full(&playhouse_workspace::Pool::new(1)).await;
     assert!(matches!(bound, StorageBound::Tenant { used, .. } if used >= 64 * KB), "{bound:?}");
 }
-
-#[test]
-fn what_is_kept_for_undo_has_a_bound_of_its_own_and_makes_room_for_more_than_one() {
-    let fixture = Fixture::new(KB, KB);
-    assert_eq!(fixture.storage.take_undo("acme", 100 * KB), None);
-    assert_eq!(fixture.storage.take_undo("other", 1), None);
-    assert_eq!(fixture.storage.take_undo("acme", 1), Some(90 * KB));
-    fixture.storage.note_undo("acme", 90 * KB);
-    assert_eq!(fixture.storage.usage("acme").total(), 90 * KB);
-    assert_eq!(fixture.storage.take_undo("acme", 10 * KB), None);
-}
