@@ -26,10 +26,23 @@ pub(crate) enum Client {
     Outside(OperatorClient),
 }
 
+/// A query for one tenant, or for all.
+#[derive(Serialize)]
+struct Of<'a, T> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    #[serde(flatten)]
+    search: &'a T,
+}
+
 impl Client {
     /// `GET /v1/sessions`
-    pub(crate) async fn sessions(&self, search: &ListSearch) -> Result<SessionPage, OperatorError> {
-        self.get("/v1/sessions", search).await
+    pub(crate) async fn sessions(
+        &self,
+        tenant: Option<&str>,
+        search: &ListSearch,
+    ) -> Result<SessionPage, OperatorError> {
+        self.get("/v1/sessions", &Of { tenant, search }).await
     }
 
     /// `GET /v1/sessions/{session}`
@@ -52,8 +65,12 @@ impl Client {
     }
 
     /// `GET /v1/usage/rows`, as JSON.
-    pub(crate) async fn usage_rows(&self, search: &RowSearch) -> Result<Value, OperatorError> {
-        self.get("/v1/usage/rows", search).await
+    pub(crate) async fn usage_rows(
+        &self,
+        tenant: Option<&str>,
+        search: &RowSearch,
+    ) -> Result<Value, OperatorError> {
+        self.get("/v1/usage/rows", &Of { tenant, search }).await
     }
 
     /// `POST /v1/usage/reprice`

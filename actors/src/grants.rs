@@ -101,10 +101,14 @@ impl Grants {
         }
     }
 
-    /// The sessions of a tenant that have some, as far as they were awake since the engine started.
-    pub(crate) fn ahead(&self, tenant: &str) -> Vec<SessionId> {
+    /// The sessions of a tenant, or of all, that have some, as far as they were awake since the engine started.
+    pub(crate) fn ahead(&self, tenant: Option<&str>) -> Vec<SessionId> {
         let ahead = lock(&self.ahead);
-        ahead.iter().filter(|(_, of)| &***of == tenant).map(|(session, _)| *session).collect()
+        ahead
+            .iter()
+            .filter(|(_, of)| tenant.is_none_or(|tenant| tenant == &***of))
+            .map(|(session, _)| *session)
+            .collect()
     }
 
     /// Withdraws the grant of this name, of `tenant` or of anyone. Blocks.

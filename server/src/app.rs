@@ -438,7 +438,7 @@ impl App {
     pub(crate) async fn limits_of(&self, principal: &Principal) -> Result<Vec<Limit>, Problem> {
         self.follow(principal).await?;
         let sessions = self.engine().count(&principal.tenant).await?;
-        let busy = self.engine().busy(&principal.tenant).await?.len();
+        let busy = self.engine().busy(&*principal.tenant).await?.len();
         Ok(self.limits().of(&principal.tenant, sessions, u64::try_from(busy).unwrap_or(u64::MAX)))
     }
 
@@ -452,7 +452,7 @@ impl App {
         self.follow(principal).await?;
         self.limits().afford(&principal.tenant)?;
         let busy = async || {
-            let busy = self.engine().busy(&principal.tenant).await?;
+            let busy = self.engine().busy(&*principal.tenant).await?;
             Ok(busy.into_iter().map(|summary| summary.id).collect())
         };
         self.limits().turn(&principal.tenant, session, busy).await

@@ -1,26 +1,33 @@
-//! Who asks: the check of keys.
+//! Who asks, and for which tenant: the check of keys, and of the query `tenant`.
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use axum::extract::{Query, Request, State};
 use axum::http::header::AUTHORIZATION;
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderMap, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use playhouse_protocol::SessionId;
+use serde::Deserialize;
 
 use crate::app::App;
 use crate::connection::Carrier;
 use crate::discreet;
-use crate::keys::Key;
+use crate::keys::{self, Key};
 use crate::metrics;
+use crate::native::extract::misfit_query;
 use crate::principal::Principal;
 use crate::problem::{Kind, Problem};
 use crate::roots::Roots;
 
 /// What anyone may ask.
 pub(crate) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+/// Where the API of its own is, and its sessions.
+const NATIVE: &str = "/v1/";
+const SESSIONS: &str = "/v1/sessions/";
 
 /// Puts the [`Principal`] into the request, and into the answer for the log.
 pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
@@ -29,8 +36,13 @@ pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, n
     if OPEN.contains(&path) || path == metrics::PATH {
         return next.run(request).await;
     }
+    let is_native = path.starts_with(NATIVE);
     let is_operator = request.extensions().get() == Some(&Carrier::Unix);
     let principal = match principal(&app, request.headers(), is_operator).await {
+        Ok(principal) if is_native => scoped(&app, principal, request.uri_mut()).await,
+        other => other,
+    };
+    let principal = match principal {
         Ok(principal) => principal,
         Err(problem) => return problem.into_response(),
     };
@@ -38,6 +50,50 @@ pub(crate) async fn authenticate(State(app): State<App>, mut request: Request, n
     let mut response = discreet::answer(next.run(request).await, &principal);
     response.extensions_mut().insert(principal);
     response
+}
+
+/// The query that any operation takes.
+#[derive(Deserialize)]
+struct Scope {
+    tenant: Option<String>,
+}
+
+/// Decides for which tenant a request is: the one that its query names, which is taken out of the query. The operator who names
+/// none means all tenants, and in a path the tenant of that session.
+async fn scoped(app: &App, mut principal: Principal, uri: &mut Uri) -> Result<Principal, Problem> {
+    let Query(Scope { tenant }) = Query::try_from_uri(uri).map_err(|error| misfit_query(&error))?;
+    let Some(tenant) = tenant else {
+        if principal.is_operator {
+            principal.all = true;
+            let session = uri.path().strip_prefix(SESSIONS).and_then(|rest| rest.split('/').next());
+            if let Some(Ok(session)) = session.map(SessionId::parse)
+                && let Ok(summary) = app.engine().summary(session).await
+            {
+                principal.tenant = summary.tenant.into();
+            }
+        }
+        return Ok(principal);
+    };
+    if *tenant != *principal.tenant {
+        if !principal.is_operator {
+            let detail = "what other tenants have is the operator's: ask on the Unix socket";
+            return Err(Problem::new(Kind::Forbidden, detail));
+        }
+        keys::check_name("tenant", &tenant).map_err(|error| Problem::invalid(error.to_string()))?;
+        principal.tenant = tenant.into();
+    }
+    let rest =
+        uri.query().unwrap_or_default().split('&').filter(|pair| pair.split('=').next() != Some("tenant"));
+    let rest = rest.collect::<Vec<_>>().join("&");
+    let path = if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{rest}", uri.path()) };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(
+        PathAndQuery::try_from(path)
+            .map_err(|error| Problem::invalid(format!("the query does not fit: {error}")))?,
+    );
+    *uri = Uri::from_parts(parts)
+        .map_err(|error| Problem::invalid(format!("the query does not fit: {error}")))?;
+    Ok(principal)
 }
 
 async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<Principal, Problem> {
@@ -59,7 +115,7 @@ async fn principal(app: &App, headers: &HeaderMap, is_operator: bool) -> Result<
         Some(key) => {
             let roots = Roots::of(&key).map(|own| Arc::new(own.within(app.roots())));
             let (tenant, key, key_name) = (key.tenant.into(), Some(key.id.into()), Some(key.name.into()));
-            Ok(Principal { tenant, key, key_name, roots, is_operator: false })
+            Ok(Principal { tenant, key, key_name, roots, is_operator: false, all: false })
         }
         None => Err(refused("the key is not valid, or was withdrawn")),
     }

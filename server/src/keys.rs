@@ -250,7 +250,7 @@ fn parse(value: &[u8]) -> Option<Kept> {
     serde_json::from_slice(value).ok()
 }
 
-fn check_name(what: &str, name: &str) -> Result<(), KeyError> {
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), KeyError> {
     let fits = !name.trim().is_empty() && name.len() <= LONGEST_NAME && !name.chars().any(char::is_control);
     if fits {
         return Ok(());

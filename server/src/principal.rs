@@ -24,6 +24,9 @@ pub struct Principal {
     pub roots: Option<Arc<Roots>>,
     /// Whether it came without a key through the socket that only the operator's account can open.
     pub is_operator: bool,
+    /// Whether it asks for what all tenants have: the operator, who named no tenant. What belongs to one tenant only is
+    /// `tenant`'s all the same.
+    pub all: bool,
 }
 
 impl Principal {
@@ -32,7 +35,14 @@ impl Principal {
 
     /// The one of a server without keys.
     pub fn local() -> Self {
-        Self { tenant: Self::LOCAL.into(), key: None, key_name: None, roots: None, is_operator: false }
+        Self {
+            tenant: Self::LOCAL.into(),
+            key: None,
+            key_name: None,
+            roots: None,
+            is_operator: false,
+            all: false,
+        }
     }
 
     /// Whether it may read how the operator's providers are reached, and what these say: one with a key may not.
@@ -46,26 +56,15 @@ impl Principal {
         Attribution::of_key(self.key.as_deref().map(|id| KeyRef { id: id.to_owned(), name }))
     }
 
-    /// Whose things a request is about that may name a `tenant`: one's own, or for the operator those of the tenant that it
-    /// names, and of all (`None`) where it names none.
-    ///
-    /// # Errors
-    /// It names another tenant, and is not the operator's.
-    pub(crate) fn whose(&self, tenant: Option<String>) -> Result<Option<String>, Problem> {
-        if self.is_operator {
-            return Ok(tenant);
-        }
-        if tenant.is_some_and(|tenant| *tenant != *self.tenant) {
-            let detail = "what other tenants have is the operator's: ask on the Unix socket";
-            return Err(Problem::new(Kind::Forbidden, detail));
-        }
-        Ok(Some(self.tenant.to_string()))
+    /// Whose things a list shows: `None` for those of all tenants.
+    pub(crate) fn whose(&self) -> Option<&str> {
+        (!self.all).then_some(&*self.tenant)
     }
 
     /// Whether the sessions of `tenant` are there for whoever asks: those of calls by hand are for the operator, who needs
     /// no key.
     pub(crate) fn sees(&self, tenant: &str) -> bool {
-        *self.tenant == *tenant || (tenant == BY_HAND_TENANT && self.key.is_none())
+        self.all || *self.tenant == *tenant || (tenant == BY_HAND_TENANT && self.key.is_none())
     }
 }
 

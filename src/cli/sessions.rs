@@ -304,14 +304,13 @@ async fn list(
     }
     while left > 0 {
         let search = ListSearch {
-            tenant: Some(TENANT.to_owned()),
             workspace: workspace.clone(),
             roots: !all,
             cursor,
             limit: Some(left.min(500)),
             ..ListSearch::default()
         };
-        let page = client.sessions(&search).await?;
+        let page = client.sessions(Some(TENANT), &search).await?;
         left = left.saturating_sub(page.sessions.len());
         for session in page.sessions {
             match format {

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::document::Value;
 use super::keys::KeyName;
 use super::programs;
-use super::provider::{HeaderSource, variable_name};
+use super::provider::{HeaderSource, environment};
 use super::settings::Variables;
 
 /// The place of a server in a file.
@@ -160,12 +160,7 @@ impl LspDraft {
 
     /// Takes a variable of its environment over.
     pub(super) fn set_env(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        let source = match value {
-            Value::Text(text) => HeaderSource::Text(SecretString::from(text.as_str())),
-            Value::Variable(variable) => HeaderSource::Variable(variable_name(variable)?),
-            _ => return Err("does not belong here".to_owned()),
-        };
-        self.env.push((variable_name(name)?, source));
+        self.env.push(environment(name, value)?);
         Ok(())
     }
 

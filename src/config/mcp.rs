@@ -13,7 +13,7 @@ use secrecy::SecretString;
 
 use super::document::Value;
 use super::keys::KeyName;
-use super::provider::{HeaderSource, base_url, choose, set_header, variable_name};
+use super::provider::{HeaderSource, base_url, choose, environment, set_header, variable_name};
 use super::settings::Variables;
 
 /// The place of a server in a file.
@@ -176,12 +176,7 @@ impl McpDraft {
 
     /// Takes a variable of its environment over.
     pub(super) fn set_env(&mut self, name: &str, value: &Value) -> Result<(), String> {
-        let source = match value {
-            Value::Text(text) => HeaderSource::Text(SecretString::from(text.as_str())),
-            Value::Variable(variable) => HeaderSource::Variable(variable_name(variable)?),
-            _ => return Err("does not belong here".to_owned()),
-        };
-        self.env.push((variable_name(name)?, source));
+        self.env.push(environment(name, value)?);
         Ok(())
     }
 

@@ -199,6 +199,16 @@ pub(super) fn set_header(
     }
 }
 
+/// A variable of a program's environment: its name, and its value or the variable that has it.
+pub(super) fn environment(name: &str, value: &Value) -> Result<(String, HeaderSource), String> {
+    let source = match value {
+        Value::Text(text) => HeaderSource::Text(SecretString::from(text.as_str())),
+        Value::Variable(variable) => HeaderSource::Variable(variable_name(variable)?),
+        _ => return Err("does not belong here".to_owned()),
+    };
+    Ok((variable_name(name)?, source))
+}
+
 /// Refuses a value that no header can carry.
 pub(super) fn check_header_value(value: &str) -> Result<(), &'static str> {
     let fits = |c: char| c == ' ' || c == '\t' || c.is_ascii_graphic();

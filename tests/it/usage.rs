@@ -384,6 +384,9 @@ fn part(file: &Path) -> PathBuf {
     PathBuf::from(format!("{}.part", file.display()))
 }
 
+/// Rows of each of three days, of which two are archived: some pages, so that a kill comes before the end.
+const EACH: usize = 2_000;
+
 /// Begins to write rows away to this file, and kills that as soon as some are there.
 fn cut_off(stage: &Stage, file: &Path) {
     let size = || fs_err::metadata(part(file)).map_or(0, |facts| facts.len());
@@ -400,7 +403,7 @@ fn cut_off(stage: &Stage, file: &Path) {
 fn an_archive_that_was_cut_off_goes_on_and_no_row_is_in_two_places() {
     in_both(|| {
         let stage = Stage::new(Model::new().step(text("Hello.")).cycle());
-        let all = old_rows(&stage, 4_000);
+        let all = old_rows(&stage, EACH);
         stage.run(["Hi."]).is(0);
         let sums = usage(&stage, ["--by", "day,session"]);
         let (file, other) = (stage.root().join("old.jsonl"), stage.root().join("other.jsonl"));
@@ -427,19 +430,19 @@ fn an_archive_that_was_cut_off_goes_on_and_no_row_is_in_two_places() {
         assert_eq!(ended.stdout, format!("{}\n", file.display()));
         assert!(
             // Whether rows had left the ledger before depends on when it was killed.
-            ended.stderr.contains("going on with") && ended.stderr.contains("8000 rows"),
+            ended.stderr.contains("going on with") && ended.stderr.contains(&format!("{} rows", 2 * EACH)),
             "{ended:#?}"
         );
-        assert!(archived(&file) == all[..8_000], "all, once, in order");
+        assert!(archived(&file) == all[..2 * EACH], "all, once, in order");
         assert!(!part(&file).exists());
-        assert_eq!(rows(&stage)[..4_000], all[8_000..]);
+        assert_eq!(rows(&stage)[..EACH], all[2 * EACH..]);
         assert_eq!(usage(&stage, ["--by", "day,session"]), sums);
         // As a kill leaves it that comes when the file has its name, and nobody knows.
         let note = format!(r#"{{"before":"{BEFORE}","file":{}}}"#, serde_json::to_string(&file).unwrap());
         fs_err::write(stage.data.join("archive/unfinished.json"), note).unwrap();
         let ended = archive(&stage, ["--output", file.to_str().unwrap()]).is(0).says(["was written already"]);
         assert_eq!(ended.stdout, format!("{}\n", file.display()));
-        assert!(archived(&file) == all[..8_000], "it is as it was");
+        assert!(archived(&file) == all[..2 * EACH], "it is as it was");
         let ended = archive(&stage, ["--output", other.to_str().unwrap()]).is(0);
         assert_eq!(ended.stdout, "");
         assert!(
@@ -454,7 +457,7 @@ fn an_archive_that_was_cut_off_goes_on_and_no_row_is_in_two_places() {
 fn another_archive_finishes_the_one_that_was_cut_off() {
     in_both(|| {
         let stage = Stage::new(Model::new().step(text("Hello.")).cycle());
-        let all = old_rows(&stage, 4_000);
+        let all = old_rows(&stage, EACH);
         stage.run(["Hi."]).is(0);
         let (first, second) = (stage.root().join("first.jsonl"), stage.root().join("second.jsonl"));
         cut_off(&stage, &first);
@@ -481,7 +484,7 @@ fn another_archive_finishes_the_one_that_was_cut_off() {
         if second.exists() {
             found.extend(archived(&second));
         }
-        assert!(found == all[..8_000], "{} rows", found.len());
+        assert!(found == all[..2 * EACH], "{} rows", found.len());
         assert!(!stage.data.join("archive/unfinished.json").exists());
     });
 }

@@ -104,19 +104,28 @@ impl Engine {
         self.shared.parked.reason(id)
     }
 
-    /// The sessions of a tenant with turns that run or wait, in no order. Those that are parked are not: nothing runs there,
+    /// The sessions of a tenant, or of all, with turns that run or wait, in no order. Those that are parked are not: nothing runs there,
     /// and nothing will.
     ///
     /// # Errors
     /// The store failed.
-    pub async fn busy(&self, tenant: &str) -> Result<Vec<SessionSummary>, CommandError> {
-        let (shared, tenant) = (Arc::clone(&self.shared), tenant.to_owned());
+    pub async fn busy<'a>(
+        &self,
+        tenant: impl Into<Option<&'a str>>,
+    ) -> Result<Vec<SessionSummary>, CommandError> {
+        let (shared, tenant) = (Arc::clone(&self.shared), tenant.into().map(str::to_owned));
         let work = move || {
             let log = &shared.store.log;
-            let unfinished = log.unfinished_of(&tenant)?.into_iter();
-            let unfinished = unfinished.filter(|id| shared.parked.reason(*id).is_none());
+            let unfinished = match &tenant {
+                Some(tenant) => log.unfinished_of(tenant)?,
+                None => log.unfinished()?,
+            };
+            let is_wanted = |of: &str| tenant.as_ref().is_none_or(|tenant| tenant == of);
+            let unfinished = unfinished.into_iter().filter(|id| shared.parked.reason(*id).is_none());
             let of_tenant = unfinished.map(|id| log.summary(id)).filter_map(|summary| match summary {
-                Ok(Some(summary)) if summary.tenant != tenant || summary.state != SessionState::Busy => None,
+                Ok(Some(summary)) if !is_wanted(&summary.tenant) || summary.state != SessionState::Busy => {
+                    None
+                }
                 summary => summary.transpose(),
             });
             of_tenant.collect::<Result<Vec<_>, _>>()
@@ -124,11 +133,15 @@ impl Engine {
         self.shared.pool.run(work).await.map_err(CommandError::from)
     }
 
-    /// What waits for an answer in the sessions of a tenant, by session id.
+    /// What waits for an answer in the sessions of a tenant, or of all, by session id.
     ///
     /// # Errors
     /// The store failed, or the engine stops.
-    pub async fn waiting(&self, tenant: &str) -> Result<Vec<Waiting>, CommandError> {
+    pub async fn waiting<'a>(
+        &self,
+        tenant: impl Into<Option<&'a str>>,
+    ) -> Result<Vec<Waiting>, CommandError> {
+        let tenant = tenant.into();
         let busy = self.busy(tenant).await?;
         let mut ids: HashSet<SessionId> = busy.into_iter().map(|summary| summary.id).collect();
         ids.extend(self.shared.grants.ahead(tenant));

@@ -45,7 +45,7 @@ pub(crate) struct Questions {
 
 async fn waiting(app: &App, principal: &Principal, search: OfSearch) -> Result<Vec<Waiting>, Problem> {
     let Some(session) = search.session else {
-        let mut waiting = app.engine().waiting(&principal.tenant).await?;
+        let mut waiting = app.engine().waiting(principal.whose()).await?;
         let mut reached = HashSet::new();
         for of in waiting.iter().map(|waiting| waiting.session) {
             // One that ended meanwhile waits for nobody.

@@ -30,7 +30,7 @@ pub(crate) struct Grants {
 
 /// Those of workspaces that the key may use.
 async fn reached(app: &App, principal: &Principal) -> Result<Vec<Grant>, Problem> {
-    let mut grants = app.engine().grants(Some(&principal.tenant)).await?;
+    let mut grants = app.engine().grants(principal.whose()).await?;
     grants.retain(|grant| app.reaches(principal, &grant.workspace));
     Ok(grants)
 }
@@ -55,6 +55,6 @@ pub(crate) async fn revoke(
     if !grants.iter().any(|grant| grant.id == id) {
         return Err(Problem::not_found("nothing is allowed for always under this name"));
     }
-    app.engine().revoke(Some(&principal.tenant), &id).await?;
+    app.engine().revoke(principal.whose(), &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -56,6 +56,8 @@ async fn answer(
         (None, None) => CancellationToken::new(),
     };
     let owner = Owner { tenant: Arc::clone(&principal.tenant), key: principal.key.clone() };
+    // Its tools are for the sessions of one tenant.
+    let principal = Principal { all: false, ..principal };
     let server = McpServer::new(Scoped { api, principal });
     let answered = Box::pin(sessions.answer(owner, server, request)).await;
     let answer = answered.map_err(|full| Problem::new(Kind::Limited, full.to_string()))?;

@@ -248,9 +248,6 @@ pub(super) async fn resolved(directory: String) -> Result<String, Problem> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListSearch {
-    /// Only those of this tenant: for the operator, who else gets those of all tenants. Others name their own, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
     /// Only those that work in this directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
@@ -322,7 +319,7 @@ pub(crate) async fn list(
         None => None,
     };
     let query = ListQuery {
-        tenant: principal.whose(search.tenant)?,
+        tenant: principal.whose().map(str::to_owned),
         workspace,
         kin,
         title: search.title,

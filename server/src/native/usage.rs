@@ -30,7 +30,6 @@ pub(crate) struct UsageSearch {
     to: Option<String>,
     /// Names of groups, with commas between them.
     by: Option<String>,
-    tenant: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
 }
@@ -65,8 +64,7 @@ pub(crate) async fn usage(
 }
 
 fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Problem> {
-    let UsageSearch { from, to, by, tenant, after, limit } = search;
-    let tenant = principal.whose(tenant)?;
+    let UsageSearch { from, to, by, after, limit } = search;
     let names = by.iter().flat_map(|by| by.split(',')).filter(|name| !name.is_empty());
     let by: Vec<Grouping> =
         names.map(|name| name.trim().parse().map_err(invalid)).collect::<Result<_, _>>()?;
@@ -88,7 +86,7 @@ fn query(search: UsageSearch, principal: &Principal) -> Result<UsageQuery, Probl
         return Err(Problem::invalid(format!("`limit` must be from 1 to {LARGEST_PAGE}")));
     }
     let query = UsageQuery {
-        tenant,
+        tenant: principal.whose().map(str::to_owned),
         from: from.as_deref().map(time).transpose()?,
         to: to.as_deref().map(time).transpose()?,
         by,
@@ -163,16 +161,14 @@ mod tests {
     fn ask(query_of: &str, is_operator: bool) -> Result<UsageQuery, Problem> {
         let search: UsageSearch = serde_json::from_str(query_of).unwrap();
         let key = (!is_operator).then(|| "k".into());
-        query(search, &Principal { tenant: "acme".into(), key, is_operator, ..Principal::local() })
+        let all = is_operator;
+        query(search, &Principal { tenant: "acme".into(), key, is_operator, all, ..Principal::local() })
     }
 
     #[test]
     fn a_tenant_asks_for_itself_and_the_operator_for_all() {
         assert_eq!(ask("{}", false).unwrap().tenant.as_deref(), Some("acme"));
-        assert_eq!(ask(r#"{"tenant": "acme"}"#, false).unwrap().tenant.as_deref(), Some("acme"));
-        assert_eq!(ask(r#"{"tenant": "other"}"#, false).unwrap_err().kind, Kind::Forbidden);
         assert_eq!(ask("{}", true).unwrap().tenant, None);
-        assert_eq!(ask(r#"{"tenant": "other"}"#, true).unwrap().tenant.as_deref(), Some("other"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::support::{PATIENCE, Served, Site, ask_unix};
+use crate::support::{PATIENCE, Served, Site, ask_unix, post_unix};
 use crate::wire_client::Wire;
 
 struct TestOperations;
@@ -135,6 +135,62 @@ async fn the_operator_lists_sessions_of_all_tenants_or_of_one() {
     assert_eq!(others["sessions"].as_array().unwrap().len(), 1);
     assert_eq!(others["sessions"][0].get("tenant"), None);
     assert_eq!(served.get("/v1/sessions?tenant=acme").await.problem(), "forbidden");
+    served.stop();
+    served.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_acts_for_the_tenant_of_a_session_or_for_the_one_that_is_named() {
+    let ground = Site::new();
+    let write = call("write", json!({"filePath": "a.txt", "content": "hello\n"}));
+    let script = Script::new().model("m", Model::new().step(write).cycle());
+    let (served, _client) = serve(&ground, script, None).await;
+    let socket = ground.folder.path().join("engine.sock");
+    let workspace = ground.workspace().to_str().unwrap().to_owned();
+    let mut sessions = Vec::new();
+    for tenant in ["acme", "local"] {
+        let new = json!({"workspace": workspace, "model": "mock/m", "agent": "careful"});
+        let made = post_unix(&socket, &format!("/v1/sessions?tenant={tenant}"), &new).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        let id = made.json()["id"].as_str().unwrap().to_owned();
+        let file = json!({"mime": "text/plain", "filename": "a.txt", "text": format!("of {tenant}")});
+        let prompt = json!({"text": "Go.", "files": [file]});
+        let prompted = post_unix(&socket, &format!("/v1/sessions/{id}/prompts"), &prompt).await;
+        assert_eq!(prompted.status, 202, "{prompted:?}");
+        let asked = async |query: &str| -> Vec<String> {
+            let list = ask_unix(&socket, &format!("/v1/consents{query}"), &[]).await.json();
+            let consents = list["consents"].as_array().unwrap().iter();
+            consents.map(|consent| consent["session"].as_str().unwrap().to_owned()).collect()
+        };
+        sessions.push(id.clone());
+        sessions.sort();
+        let all = async {
+            while asked("").await != sessions {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, all).await.expect("the requests of all tenants are listed");
+        assert_eq!(asked(&format!("?tenant={tenant}")).await, [id.clone()]);
+        assert_eq!(asked("?tenant=nobody").await, [String::new(); 0]);
+        // The file's content lies with what the session's tenant has.
+        let messages = ask_unix(&socket, &format!("/v1/sessions/{id}/messages"), &[]).await.body;
+        let (_, rest) = messages.split_once("\"hash\":\"").expect("the file is there");
+        let attached = format!("/v1/sessions/{id}/attachments/{}", rest.split('"').next().unwrap());
+        let content = ask_unix(&socket, &attached, &[]).await;
+        assert_eq!((content.status, content.body), (200, format!("of {tenant}")));
+        let elsewhere = ask_unix(&socket, &format!("/v1/sessions/{id}?tenant=nobody"), &[]).await;
+        assert_eq!(elsewhere.problem(), "not-found");
+    }
+    for query in ["?tenant=", "?tenant=a&tenant=b", "?tenant=%0a"] {
+        assert_eq!(
+            ask_unix(&socket, &format!("/v1/grants{query}"), &[]).await.problem(),
+            "invalid",
+            "{query}"
+        );
+    }
+    assert_eq!(served.get("/v1/consents?tenant=acme").await.problem(), "forbidden");
+    let own = served.get("/v1/consents?tenant=local").await.json();
+    assert_eq!(own["consents"].as_array().unwrap().len(), 1);
     served.stop();
     served.ended().await;
 }

@@ -57,7 +57,6 @@ enum RowFormat {
 pub(super) async fn rows(client: &Client, arguments: RowArguments) -> Result<(), Failure> {
     let RowArguments { from, to, tenant, session, provider, model, label, key, format } = arguments;
     let mut search = RowSearch {
-        tenant,
         from: from.map(|day| day.to_string()),
         to: to.map(|day| day.to_string()),
         session,
@@ -73,7 +72,7 @@ pub(super) async fn rows(client: &Client, arguments: RowArguments) -> Result<(),
     }
     let mut archived_before = None;
     loop {
-        let page = client.usage_rows(&search).await?;
+        let page = client.usage_rows(tenant.as_deref(), &search).await?;
         let lines = page["rows"].as_array().into_iter().flatten().map(|row| match format {
             RowFormat::Ndjson => format!("{row}\n"),
             RowFormat::Csv => csv(row),

@@ -64,6 +64,23 @@ pub(super) fn entries(schemas: &mut Schemas) -> Vec<(&'static str, &'static str,
     DESCRIBED.iter().map(entry).collect()
 }
 
+/// The parameter that every operation has.
+pub(super) fn tenant() -> Value {
+    json!({
+        "name": "tenant",
+        "in": "query",
+        "description": "The tenant that the request is about: for the operator, on the Unix socket. Without it lists there \
+                        are of all tenants, a session in the path stands for its tenant, and all else is of the \
+                        tenant `local`. Others name their own, if any.",
+        "schema": {"type": "string"},
+    })
+}
+
+/// Where a path names it.
+pub(super) fn of_all() -> Value {
+    json!({"$ref": "#/components/parameters/Tenant"})
+}
+
 impl Operation {
     fn entry(&self, schemas: &mut Schemas) -> Value {
         let mut entry = Map::new();

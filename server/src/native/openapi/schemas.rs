@@ -6,7 +6,7 @@ use playhouse_protocol::changes::{
     ChangeKind, ChangeSource, ChangedFile, Coverage, FileContent, FileImage, TouchedFile, WorkspaceChanged,
 };
 use playhouse_protocol::consent::{Action, Risk};
-use playhouse_protocol::event::{ChangeAuthor, ChangedPath, FilesChanged};
+use playhouse_protocol::event::{ChangeAuthor, ChangedPath, FilesChanged, Provisional};
 use playhouse_protocol::ledger::{RepriceReport, RepriceRequest};
 use playhouse_protocol::message::{CallInput, Changed};
 use playhouse_protocol::output::WantedOutput;
@@ -20,7 +20,7 @@ use playhouse_protocol::upkeep::SalvagedSession;
 use playhouse_protocol::usage::{Cost, LongContext, Prices, Tokens, Totals};
 use playhouse_protocol::{
     Accepted, CallAnswer, CallOffered, ConsentId, Damage, KeyRef, Limit, MessageId, ModelRef, PartId,
-    PermissionRule, QuestionId, SessionId, Timestamp,
+    PermissionRule, QuestionId, Record, SessionId, Timestamp,
 };
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -48,6 +48,22 @@ use crate::problem::ProblemDocument;
 
 /// Where the schemas stand in the file.
 const PLACE: &str = "#/components/schemas/";
+
+/// The types that an event may have.
+pub(super) fn event_types() -> Value {
+    let unknown = json!({"type": "?"});
+    let listed = |error: serde_json::Error| {
+        let error = error.to_string();
+        let (_, kinds) = error.split_once("expected one of ").expect("serde lists the kinds");
+        kinds.split('`').skip(1).step_by(2).map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(", ")
+    };
+    let durable = listed(serde_json::from_value::<Record>(unknown.clone()).unwrap_err());
+    let provisional = listed(serde_json::from_value::<Provisional>(unknown).unwrap_err());
+    json!({
+        "type": "string",
+        "description": format!("{durable} for durable events; {provisional} for provisional ones."),
+    })
+}
 
 /// Who writes a value, on which depends what may be absent. A type that goes both ways is a [`Direction::Request`]: what a
 /// client may leave out need not be required of an answer.

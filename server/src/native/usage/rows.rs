@@ -36,9 +36,6 @@ const MOST_PAGES: usize = 20;
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RowSearch {
-    /// Only this tenant's: for the operator, who else gets those of all tenants. Others name their own, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
     /// Only what ended at this time or later: a day (UTC), or milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
@@ -87,7 +84,7 @@ impl RowSearch {
             None => Err(Problem::invalid("`label` is not NAME=VALUE, as in `label=customer=c-42`")),
         });
         let query = RowQuery {
-            tenant: principal.whose(self.tenant)?,
+            tenant: principal.whose().map(str::to_owned),
             session: self.session,
             root: self.root,
             turn: self.turn,

@@ -102,7 +102,7 @@ pub(super) struct Work {
 impl Work {
     /// Learns of the sessions that have work.
     async fn seed(&self) {
-        let busy = match self.app.engine().busy(&self.tenant).await {
+        let busy = match self.app.engine().busy(&*self.tenant).await {
             Ok(busy) => busy,
             Err(error) => {
                 tracing::warn!(tenant = %self.tenant, %error, "the sessions with work cannot be listed");
@@ -261,7 +261,7 @@ impl Work {
         };
         let mut stale: BTreeSet<SessionId> = known.into_iter().collect();
         stale.extend(changed.into_iter().flatten());
-        let busy = self.app.engine().busy(&self.tenant).await.unwrap_or_default();
+        let busy = self.app.engine().busy(&*self.tenant).await.unwrap_or_default();
         stale.extend(busy.into_iter().map(|summary| summary.id));
         let mut told = BTreeSet::new();
         for id in stale {

@@ -37,7 +37,7 @@ async fn stream(asked: &Asked, directory: Option<Arc<str>>) -> Result<Response, 
 pub(crate) async fn status(asked: Asked) -> Result<Json<BTreeMap<String, Status>>, Failure> {
     let place = asked.place().await?;
     let feed = asked.feed().await;
-    let busy = asked.app.engine().busy(&asked.principal.tenant).await?.into_iter();
+    let busy = asked.app.engine().busy(&*asked.principal.tenant).await?.into_iter();
     let here = busy.filter(|summary| *summary.workspace == *place.directory);
     let status = here.map(|summary| {
         // What the feed knows is newer where it is more, and older where it has not heard of the turn.

@@ -143,7 +143,7 @@ async fn waiting(
     asked: &Asked,
     is_it: impl Fn(&playhouse_actors::Waiting) -> bool,
 ) -> Result<Option<SessionId>, Failure> {
-    let waiting = asked.app.engine().waiting(&asked.principal.tenant).await?;
+    let waiting = asked.app.engine().waiting(&*asked.principal.tenant).await?;
     Ok(waiting.into_iter().find(is_it).map(|waiting| waiting.session))
 }
 

@@ -223,7 +223,7 @@ fn a_file_that_something_is_mounted_on_or_whose_directory_is_shut_is_written_in_
 
 #[cfg(target_os = "linux")]
 #[test]
-#[ignore = "only root can give a file away: scripts/slow runs it"]
+#[ignore = "only root can give a file away: scripts/test runs it where it is root, scripts/slow always"]
 fn a_file_of_somebody_else_stays_theirs() {
     assert!(rustix::process::geteuid().is_root(), "only root can give a file away: run scripts/slow as root");
     let fixture = fixture();
