@@ -234,7 +234,10 @@ fn list(settings: &Settings, wanted: Option<&str>, format: ListFormat) -> Comman
     let today = today();
     let mut out = String::new();
     if format == ListFormat::Table {
-        out.push_str("Prices are US dollars per million tokens; - is not known.\n");
+        out.push_str(
+            "Prices are US dollars per million tokens, as built in unless a line says otherwise. - is a price that is not known:\n\
+             without one of input or output nothing is, else a hit is taken to cost what input costs, a write 1.25 times that.\n",
+        );
     }
     for provider in providers {
         let key = KeyState::of(settings, provider);
@@ -280,7 +283,12 @@ fn table(catalogue: &Catalogue, provider: &str, key: &KeyState, today: Day, out:
     );
     for (name, facts) in models {
         let soon = facts.ends.filter(|ends| ends.0 <= today.0.saturating_add(NOTICE));
-        let note = soon.map(|ends| format!("; {}", end(ends, facts))).unwrap_or_default();
+        let source = catalogue.source(&ModelRef::new(provider, name));
+        let source = source
+            .filter(|source| *source != Source::Builtin)
+            .map(|source| source_name(Some(source)).to_owned());
+        let notes = source.into_iter().chain(soon.map(|ends| end(ends, facts)));
+        let note: String = notes.map(|note| format!("; {note}")).collect();
         row(&facts.prices.usual, (name, width), Some((facts, &note)), out);
         for LongContext { above, prices } in &facts.prices.long {
             row(prices, (&step(*above), width), None, out);

@@ -109,6 +109,67 @@ fn a_model_without_a_price_is_refused_under_a_budget_of_money() {
     assert_eq!(stage.asked().len(), 2);
 }
 
+/// A step that mostly reads from the prompt cache, and costs $0.11 as long as a hit without a price costs what input does.
+fn cached(step: Step) -> Step {
+    step.usage(UsageOverride {
+        input: Some(20_000),
+        cache_read: Some(80_000),
+        output: Some(4_000),
+        ..UsageOverride::default()
+    })
+}
+
+#[test]
+fn limits_in_money_hold_where_prices_have_gaps_before_and_after_a_restart() {
+    for (limit, said) in [
+        (
+            "[budgets.turn]\ncost = 0.13",
+            "the turn's budget of $0.13 does not cover the next step: $0.11 is used",
+        ),
+        (
+            "[budgets.session]\ncost = 0.13",
+            "the session's budget of $0.13 does not cover the next step: $0.11 is used",
+        ),
+        (
+            "[budgets.tenant]\ncost = 0.13\nper = \"ever\"",
+            "the tenant's budget of $0.13 does not cover the next step: $0.11 is used",
+        ),
+        ("[server.limits]\nspend_per_day = 0.1", "this tenant spent $0.11 on this day"),
+    ] {
+        let is_of_turn = limit.contains("turn");
+        let model = match is_of_turn {
+            true => Model::new().step(cached(call("list", json!({})))).step(cached(text("Never."))).cycle(),
+            false => Model::new().step(cached(text("Done."))).cycle(),
+        };
+        let stage = Stage::new(model);
+        let config = fs_err::read_to_string(&stage.config).unwrap();
+        let gaps = config.replace(", cache_read = 0.1, cache_write = 1.25", "");
+        assert_ne!(gaps, config);
+        fs_err::write(&stage.config, format!("{gaps}\n{limit}")).unwrap();
+        let mut path = None;
+        for run in ["before", "after"] {
+            let serving = Serving::start(&stage, []);
+            let path = path.get_or_insert_with(|| {
+                let (status, session) = serving.ask("POST", "/session", &[], "{}");
+                assert_eq!(status, 200, "{session}");
+                let session: Value = serde_json::from_str(&session).unwrap();
+                format!("/session/{}/message", session["id"].as_str().unwrap())
+            });
+            let prompt = json!({"parts": [{"type": "text", "text": "Look."}]}).to_string();
+            if run == "before" && !is_of_turn {
+                let (status, answer) = serving.ask("POST", path, &[], &prompt);
+                assert!(status == 200 && answer.contains("Done."), "{limit}: {status}: {answer}");
+            }
+            let (status, answer) = serving.ask("POST", path, &[], &prompt);
+            assert!(
+                matches!(status, 200 | 429) && answer.contains(said),
+                "{limit}, {run}: {status}: {answer}"
+            );
+        }
+        assert_eq!(stage.asked().len(), if is_of_turn { 2 } else { 1 }, "{limit}");
+    }
+}
+
 #[test]
 fn a_budget_that_cannot_be_is_named_with_its_line() {
     let stage = Stage::new(Model::new());

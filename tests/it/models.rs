@@ -101,7 +101,7 @@ fn models_that_ended_are_left_out_and_those_that_end_soon_are_marked() {
     }
     update(&stage, file(&stage, &text)).is(0).shows(["kept 3 models of 1 providers"]);
     let listed = stage.playhouse(["models", "acme"]).is(0);
-    let listed = listed.shows([&format!("text; ends {}: use new\n", day(3)), "staying "]);
+    let listed = listed.shows([&format!("text; loaded; ends {}: use new\n", day(3)), "staying "]);
     assert!(!listed.stdout.contains("gone ") && !listed.stdout.contains(&day(40)), "{}", listed.stdout);
     let lines = stage.playhouse(["models", "acme", "--format", "json"]).is(0).lines();
     let ends: Vec<&Value> = lines.iter().map(|line| &line["ends"]).collect();
@@ -199,7 +199,7 @@ fn a_catalogue_is_loaded_from_a_file_and_kept() {
     stage.playhouse(["models", "acme"]).is(0).shows([
         "acme (not configured)",
         "free ",
-        "8,192      1,024         -         -         -         -  no         text\n",
+        "8,192      1,024         -         -         -         -  no         text; loaded\n",
         "one ",
         "131,072      4,096      0.15         -         -       0.6  no         text, pdf\n",
         "above 50,000 of input",

@@ -110,6 +110,41 @@ fn the_terminal_client_shows_a_turn_and_takes_what_people_decide() {
 }
 
 #[test]
+fn what_a_prompt_changed_is_undone_and_redone_from_the_terminal_client() {
+    let change = json!({"filePath": "play.txt", "oldString": "first act", "newString": "second act"});
+    let stage = Stage::new(
+        Model::new()
+            .step(call("read", json!({"filePath": "play.txt"})))
+            .step(call("edit", change))
+            .step(call("bash", json!({"command": "echo staged > scene.txt", "description": "Stage it"})))
+            .step(text("The curtain falls.")),
+    );
+    stage.configure("[permissions]\nedit = \"allow\"\nbash = \"allow\"");
+    stage.write("play.txt", "the first act\n");
+    let serving = Serving::start(&stage, ["--port", "0"]);
+    let screen = Screen::start(&stage, ["attach", &format!("http://{}", serving.address())]);
+    screen.shows(["Ask anything"]);
+    screen.prompts("Play the piece");
+    screen.shows(["The curtain falls."]);
+    screen.hides("interrupt");
+    let scene = stage.workspace.join("scene.txt");
+    assert_eq!((stage.read("play.txt").as_str(), scene.exists()), ("the second act\n", true));
+
+    screen.types("/undo");
+    screen.shows(["Undo previous message"]);
+    screen.press(["Enter"]);
+    screen.shows(["1 message reverted"]);
+    screen.hides("The curtain falls.");
+    assert_eq!((stage.read("play.txt").as_str(), scene.exists()), ("the first act\n", false));
+
+    // The prompt stands in the line again, and would come before a command.
+    screen.press(["C-x", "r"]);
+    screen.shows(["The curtain falls."]);
+    screen.hides("1 message reverted");
+    assert_eq!((stage.read("play.txt").as_str(), scene.exists()), ("the second act\n", true));
+}
+
+#[test]
 fn a_prompt_can_be_sent_with_a_key_and_without_a_screen() {
     let stage = play();
     let key = key(&stage, "acme");

@@ -1,13 +1,19 @@
 //! Documents: whether a provider can read one, as far as bytes tell. None is opened here: what a document says of itself can keep
-//! a reader busy for ever, or use up its stack.
+//! a reader busy for ever, or use up its stack. Packed objects are unpacked to find pages, up to a bound.
+
+use std::io::Read as _;
 
 use bytes::Bytes;
+use flate2::read::ZlibDecoder;
 use memchr::memmem;
 
 use super::{Kind, MOST_PAGES, MediaError, Sendable};
 
 /// The bytes at the end among which the end has to stand, as readers look for it.
 const END: usize = 1024;
+
+/// So many bytes of packed objects are looked at, unpacked. The objects of ten thousand pages have less.
+const MOST_UNPACKED: u64 = 16 << 20;
 
 pub(super) fn fit(content: Bytes) -> Result<Sendable, MediaError> {
     let kind = Kind::Pdf;
@@ -18,7 +24,7 @@ pub(super) fn fit(content: Bytes) -> Result<Sendable, MediaError> {
     if is_encrypted(&content) {
         return Err(MediaError::Encrypted { mime: kind.mime() });
     }
-    let pages = pages(&content);
+    let pages = pages(&content) + packed_pages(&content);
     if pages > MOST_PAGES {
         return Err(MediaError::Pages { mime: kind.mime(), pages });
     }
@@ -36,7 +42,29 @@ fn is_encrypted(content: &[u8]) -> bool {
     })
 }
 
-/// The pages that stand in the file as they are. Those that are packed are not seen.
+/// The pages in streams of objects (PDF 1.5), of which the first [`MOST_UNPACKED`] bytes are looked at. What cannot be unpacked
+/// counts for nothing.
+fn packed_pages(content: &[u8]) -> usize {
+    let mut room = MOST_UNPACKED;
+    let mut found = 0;
+    for rest in behind(content, b"/Type").filter(|rest| rest.starts_with(b"/ObjStm")) {
+        let Some(place) = memmem::find(rest, b"stream") else { break };
+        let data = &rest[place + b"stream".len()..];
+        let data = data.strip_prefix(b"\r").unwrap_or(data);
+        let data = data.strip_prefix(b"\n").unwrap_or(data);
+        let mut objects = Vec::new();
+        // An error at its end leaves what came before.
+        let _ = ZlibDecoder::new(data).take(room).read_to_end(&mut objects);
+        room = room.saturating_sub(objects.len() as u64);
+        found += pages(&objects);
+        if room == 0 {
+            break;
+        }
+    }
+    found
+}
+
+/// The pages that stand in these bytes as they are.
 fn pages(content: &[u8]) -> usize {
     let is_page = |rest: &&[u8]| {
         rest.strip_prefix(b"/Page")
@@ -52,6 +80,11 @@ fn behind<'a>(content: &'a [u8], name: &'static [u8]) -> impl Iterator<Item = &'
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::ZlibEncoder;
+
     use super::*;
     use crate::media::document_of;
 
@@ -73,6 +106,32 @@ mod tests {
                 "is damaged or not whole (application/pdf), and cannot be shown: its end is missing"
             );
         }
+    }
+
+    /// The document with all of its objects in one stream, as PDF 1.5 packs them.
+    fn packed(pages: usize, unpacked: &[u8]) -> Vec<u8> {
+        let mut objects = "<</Type/Page/Parent 2 0 R>> ".repeat(pages).into_bytes();
+        objects.extend_from_slice(unpacked);
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&objects).unwrap();
+        let mut file = b"%PDF-1.5\n9 0 obj\n<</Type /ObjStm /Filter/FlateDecode>>\nstream\r\n".to_vec();
+        file.extend(encoder.finish().unwrap());
+        file.extend_from_slice(b"\nendstream\nendobj\nstartxref\n0\n%%EOF\n");
+        file
+    }
+
+    #[test]
+    fn pages_that_are_packed_count_as_far_as_they_are_looked_at() {
+        assert!(fit(packed(MOST_PAGES, b"").into()).is_ok());
+        let said = refusal(&packed(MOST_PAGES + 1, b""));
+        assert!(said.starts_with("has 101 pages"), "{said}");
+        let bomb = vec![b' '; usize::try_from(MOST_UNPACKED).unwrap() * 4];
+        let said = refusal(&packed(MOST_PAGES + 1, &bomb));
+        assert!(said.starts_with("has 101 pages"), "{said}");
+        let mut damaged = packed(MOST_PAGES + 1, b"");
+        let place = memmem::find(&damaged, b"stream\r\n").unwrap() + 8;
+        damaged[place] = 0;
+        assert!(fit(damaged.into()).is_ok(), "what cannot be unpacked counts for nothing");
     }
 
     #[test]
