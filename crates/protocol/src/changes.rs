@@ -129,7 +129,7 @@ impl ChangedFile {
 /// A folder that was made or removed, or whose permissions changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangedFolder {
-    /// As that of a file, without a slash at its end. See [`ChangedFile::path`].
+    /// As that of a file, without a slash at its end.
     pub path: String,
     /// Permission bits before; absent where there was no folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,10 +137,10 @@ pub struct ChangedFolder {
     /// Permission bits after; absent where there is no folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<u32>,
-    /// As that of a file. See [`ChangedFile::ambiguous`].
+    /// A command of another session ran at the same time: nobody can tell whose change it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
-    /// As that of a file. See [`ChangedFile::among`].
+    /// Of an ambiguous change: the sessions one of which made it, this one among them. Empty: anybody may have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub among: Vec<String>,
 }
