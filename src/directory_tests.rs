@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use mock_llm::{Mock, Script};
 use playhouse_actors::{
-    AgentDirectory as _, Moderate, Profile, ProfileDirectory as _, ProfileRequest, WorkspaceDirectory as _,
+    AgentDirectory as _, LspLimits, LspOptions, LspServers, Moderate, Profile, ProfileDirectory as _,
+    ProfileRequest, WorkspaceDirectory as _,
 };
 use playhouse_llm::{Credentials, DialectKind, Head, Reasoning, ToolChoice, Transcript};
+use playhouse_lsp::ServerEntry;
 use playhouse_prompts::{Agents, Family};
 use playhouse_protocol::capability::Effort;
-use playhouse_protocol::chat::{ChatMessage, UserPart};
+use playhouse_protocol::chat::{ChatMessage, ToolSpec, UserPart};
 use playhouse_protocol::consent::{Action, PermissionRule};
 use playhouse_protocol::{ErrorCode, ErrorInfo, Sandbox, SessionId, Timestamp};
-use playhouse_tools::Registry;
+use playhouse_tools::{Registry, ToolScope, ToolSource as _};
 use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
@@ -299,7 +301,13 @@ const FAMILIES: [(&str, &str); Family::ALL.len()] = [
 
 /// The body of the first request of a session, as it is sent.
 fn first_request(place: &Place, agent: &str, model: &str) -> Vec<u8> {
-    let profile = place.profile("acme", agent, model).unwrap();
+    first_request_with(place, agent, model, Vec::new())
+}
+
+/// The same with more tools.
+fn first_request_with(place: &Place, agent: &str, model: &str, more: Vec<ToolSpec>) -> Vec<u8> {
+    let mut profile = place.profile("acme", agent, model).unwrap();
+    profile.head.tools = profile.head.tools.iter().cloned().chain(more).collect();
     let mut transcript = Transcript::new(profile.endpoint.dialect, &profile.head);
     let prompt = UserPart::Text { text: "What does this do?".to_owned() };
     transcript.push(&ChatMessage::User { parts: vec![prompt] }, &|_| None);
@@ -327,6 +335,33 @@ fn the_first_request_is_small() {
             "the first request of {family} has {bytes} bytes, {most} at most: shorten prompts/tools/ and prompts/system/, \
              say each rule once, and see what is long with `playhouse prompt --count`; all: {sizes:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn with_the_tool_of_language_servers_it_is_small_too() {
+    let place = Place::new("", &[], Some(Arc::new(Vault)));
+    let workspace = fs_err::canonicalize(place.workspace.path()).unwrap();
+    fs_err::write(workspace.join("a.acc"), "").unwrap();
+    let entry = ServerEntry::new("acc", vec!["sh".to_owned()], vec![".acc".to_owned()]);
+    let homes = tempfile::tempdir().unwrap();
+    let servers = LspServers::new(LspOptions {
+        entries: vec![entry],
+        folder: homes.path().to_owned(),
+        runtime: tokio::runtime::Handle::current(),
+        sandbox: Sandbox::Off,
+        hidden: Vec::new(),
+        roots: Vec::new(),
+        limits: LspLimits { servers_per_tenant: 1, memory: 1 << 30, total_memory: 1 << 30 },
+    });
+    let session = SessionId::parse("ses_000000000000AAAAAAAAAAAAAA").unwrap();
+    let scope = ToolScope { tenant: "local".into(), workspace: workspace.into(), session };
+    servers.load(&scope);
+    let specs: Vec<ToolSpec> = servers.tools(&scope).iter().map(|tool| tool.spec().clone()).collect();
+    assert_eq!(specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(), ["lsp"]);
+    for (family, model) in FAMILIES {
+        let bytes = first_request_with(&place, Agents::DEFAULT, model, specs.clone()).len();
+        assert!(bytes < 20_000, "the first request of {family} with the tool lsp has {bytes} bytes");
     }
 }
 

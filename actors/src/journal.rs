@@ -11,13 +11,16 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_protocol::Timestamp;
 use playhouse_protocol::changes::{
-    ChangeKind, ChangeSet, ChangeSource, ChangedFile, Coverage, FileBefore, FileContent, FileImage,
+    ChangeKind, ChangeSet, ChangeSource, ChangedFile, ChangedFolder, Coverage, FileBefore, FileContent,
+    FileImage,
 };
 use playhouse_protocol::message::BlobRef;
-use playhouse_tools::changed::{Drained, FileState, FileWrite, lines, path_of, path_text};
+use playhouse_tools::changed::{
+    Doubtful, Drained, FileState, FileWrite, FolderWrite, lines, path_of, path_text,
+};
 use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError};
 use playhouse_workspace::tree::SeenChanges;
-use playhouse_workspace::{ContentHash, Workspace};
+use playhouse_workspace::{ContentHash, Workspace, folder_mode};
 
 use crate::context::EngineContext;
 
@@ -53,7 +56,14 @@ impl CallObserver for Journal {
                     let image = state.as_ref().map(|state| images.image(state, &[]));
                     let is_stored = image.as_ref().is_some_and(|image| image.content.blob().is_some());
                     writes.intend(place.path.clone(), state.and_then(|state| state.content), is_stored);
-                    Some(FileBefore { path: path_text(workspace.root(), &place.path), image })
+                    let above = place.path.ancestors().skip(1);
+                    let missing = above.take_while(|folder| folder.symlink_metadata().is_err()).count();
+                    let missing_folders = u32::try_from(missing).unwrap_or(0);
+                    Some(FileBefore {
+                        path: path_text(workspace.root(), &place.path),
+                        image,
+                        missing_folders,
+                    })
                 });
                 files.collect()
             });
@@ -96,7 +106,18 @@ impl Images {
 
     /// What a call wrote, as a change set of a session that works in `root`. Blocks.
     pub(crate) fn change_set(&self, root: &Path, drained: Drained) -> ChangeSet {
-        let Drained { files, source, gaps, ambiguous, stored } = drained;
+        let Drained { files, folders, source, gaps, ambiguous, stored } = drained;
+        let doubt = |path: &Path| {
+            let doubts: Vec<&Doubtful> = ambiguous.iter().filter(|doubtful| doubtful.path == path).collect();
+            let mut among: Vec<String> =
+                doubts.iter().flat_map(|doubtful| doubtful.among.iter().cloned()).collect();
+            if doubts.iter().any(|doubtful| doubtful.among.is_empty()) {
+                among.clear();
+            }
+            among.sort_unstable();
+            among.dedup();
+            (!doubts.is_empty(), among)
+        };
         let change = |write: FileWrite| {
             let FileWrite { path, before, after } = write;
             let bytes = |state: &Option<FileState>| state.as_ref().map(|state| state.bytes.clone());
@@ -105,9 +126,11 @@ impl Images {
                 (Some(None), _) | (_, Some(None)) => (0, 0),
                 (old, new) => lines(old.flatten().as_deref(), new.flatten().as_deref()),
             };
+            let (ambiguous, among) = doubt(&path);
             ChangedFile {
                 kind: ChangeKind::of(before.is_some(), after.is_some()),
-                ambiguous: ambiguous.contains(&path),
+                ambiguous,
+                among,
                 path: path_text(root, &path),
                 before: before.map(|state| self.image(&state, &stored)),
                 after: after.map(|state| self.image(&state, &stored)),
@@ -119,7 +142,12 @@ impl Images {
             true => Coverage::Full,
             false => Coverage::Partial { reason: gaps.join("; ") },
         };
-        ChangeSet { changes: files.into_iter().map(change).collect(), source, coverage }
+        let folders = folders.into_iter().map(|FolderWrite { path, before, after }| {
+            let (ambiguous, among) = doubt(&path);
+            ChangedFolder { path: path_text(root, &path), before, after, ambiguous, among }
+        });
+        let folders = folders.collect();
+        ChangeSet { changes: files.into_iter().map(change).collect(), folders, source, coverage }
     }
 
     /// The change set of a command that a crash cut off: all files that changed since it began, without their contents before,
@@ -140,7 +168,19 @@ impl Images {
     /// What a call changed that was cut off, as the files tell that it was about to change: they were `before`. Blocks.
     pub(crate) fn recovered(&self, workspace: &Workspace, before: &[FileBefore]) -> ChangeSet {
         let mut set = ChangeSet::default();
-        for FileBefore { path, image } in before {
+        for FileBefore { path, image, missing_folders } in before {
+            let place = path_of(workspace.root(), path);
+            let above = place.iter().flat_map(|place| place.ancestors().skip(1));
+            for folder in above.take(*missing_folders as usize) {
+                let path = path_text(workspace.root(), folder);
+                let is_new = !set.folders.iter().any(|known| known.path == path);
+                if let Some(mode) = folder_mode(folder).filter(|_| is_new) {
+                    let (before, after) = (None, Some(mode));
+                    // It is removed if it is empty then, whoever made it.
+                    let (ambiguous, among) = (false, Vec::new());
+                    set.folders.push(ChangedFolder { path, before, after, ambiguous, among });
+                }
+            }
             let state = path_of(workspace.root(), path).and_then(|whole| {
                 let place = workspace.resolve(whole.to_str()?).ok()?;
                 FileState::read(&place).ok()
@@ -168,8 +208,10 @@ impl Images {
                 deletions,
                 // Others may have written there before the log was read again.
                 ambiguous: true,
+                among: Vec::new(),
             });
         }
+        set.folders.sort_by(|one, other| one.path.cmp(&other.path));
         set
     }
 

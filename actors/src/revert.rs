@@ -5,6 +5,7 @@
 
 mod by_model;
 mod diff;
+mod folders;
 mod history;
 mod write;
 
@@ -14,12 +15,15 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use playhouse_changes::{PathState, PathWrite, RevertPlan, Selection, Tree, plan};
+use playhouse_lsp::Touch;
 use playhouse_policy::{AccessKind, Risk, Verdict, wants};
-use playhouse_protocol::changes::{ChangeSet, ChangedFile, FileContent, FileImage, TouchedFile};
+use playhouse_protocol::changes::{
+    ChangeKind, ChangeSet, ChangedFile, ChangedFolder, FileContent, FileImage, TouchedFile,
+};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::revert::{LeftFile, RevertPoint, RevertReport, SessionReverted};
 use playhouse_protocol::{CommandError, SessionId};
-use playhouse_tools::changed::{FileState, FileWrite, lines, path_of, path_text};
+use playhouse_tools::changed::{FileState, FileWrite, FolderWrite, lines, path_of, path_text};
 use playhouse_workspace::door::{DoorError, Kind};
 use playhouse_workspace::tree::HeldFiles;
 use playhouse_workspace::{PathGuard, Resolved, Workspace};
@@ -27,6 +31,8 @@ use playhouse_workspace::{PathGuard, Resolved, Workspace};
 use crate::context::EngineContext;
 use crate::journal::{Images, sha_of};
 use crate::judge::Judge;
+use crate::wake::ancestors;
+use folders::Moment;
 use write::Wrote;
 
 pub(crate) use by_model::OwnChanges;
@@ -65,6 +71,7 @@ pub(crate) type Begin =
 struct Planned {
     reverter: Reverter,
     changes: Vec<ChangedFile>,
+    folders: Vec<ChangedFolder>,
     conflicts: Vec<LeftFile>,
     ambiguous: Vec<LeftFile>,
     not_covered: Vec<LeftFile>,
@@ -87,19 +94,49 @@ impl Reverter {
                 Ok::<_, CommandError>((self, history))
             })
             .await?;
-        let changed =
-            |path: &&String| !history.sets().flat_map(|set| &set.changes).any(|change| change.path == **path);
+        let changed = |path: &&String| {
+            let mut files = history.sets().flat_map(|(_, set)| &set.changes);
+            let mut folders = history.sets().flat_map(|(_, set)| &set.folders);
+            !files.any(|change| change.path == **path) && !folders.any(|folder| folder.path == **path)
+        };
         if let Some(path) = reverter.selection.named.iter().find(changed) {
             let path = path.escape_debug();
             let why =
                 format!("\"{path}\" was not changed from there on: name paths as reports of reverts do");
             return Err(CommandError::Invalid(why));
         }
-        let paths = history.sets().flat_map(|set| &set.changes);
+        let paths = history.sets().flat_map(|(_, set)| &set.changes);
         let paths: Vec<PathBuf> =
             paths.filter_map(|file| path_of(reverter.workspace.root(), &file.path)).collect();
         let guard = reverter.shared.locks.lock(&paths).await;
         Ok(pool.run(move || reverter.plan(history, guard)).await)
+    }
+
+    /// Refuses while a command of the session, or of one below it, runs in the background. Blocks.
+    fn nothing_runs(&self) -> Result<(), CommandError> {
+        let mut running = Vec::new();
+        for (session, command) in self.shared.processes.running() {
+            let is_own = *session == *self.session.as_str();
+            let is_below = || match SessionId::parse(&session) {
+                Ok(id) => Ok(ancestors(&*self.shared.store.log, id)?.sessions.contains(&self.session)),
+                Err(_) => Ok::<_, CommandError>(false),
+            };
+            if is_own || is_below()? {
+                let line: String =
+                    command.command().lines().next().unwrap_or_default().chars().take(80).collect();
+                let whose = if is_own { String::new() } else { format!(", of session {session}") };
+                running.push(format!("{} ({line}{whose})", command.id()));
+            }
+        }
+        if running.is_empty() {
+            return Ok(());
+        }
+        running.sort_unstable();
+        let why = format!(
+            "a command of the session is running in the background: {}. End it, or wait for its end, and try again",
+            running.join("; ")
+        );
+        Err(CommandError::StillRunning(why))
     }
 
     /// Does it. Nothing else of the session runs meanwhile. `begin` writes down what is about to be written.
@@ -108,28 +145,55 @@ impl Reverter {
     /// The log cannot be read or written, or a path is named that was not changed.
     pub(crate) async fn run(self, begin: Begin) -> Result<Reverted, CommandError> {
         let pool = self.shared.pool.clone();
-        let planned = self.prepare().await?;
-        if planned.reverter.dry_run || planned.changes.is_empty() {
+        let this = pool
+            .run(move || {
+                self.nothing_runs()?;
+                Ok::<_, CommandError>(self)
+            })
+            .await?;
+        let planned = this.prepare().await?;
+        if planned.reverter.dry_run || planned.changes.is_empty() && planned.folders.is_empty() {
             return Ok(planned.record(Vec::new()));
         }
-        let (mut begun, _) = planned.record(planned.changes.iter().map(|file| file.path.clone()).collect());
+        let files = planned.changes.iter().map(|file| file.path.clone());
+        let folders = planned.folders.iter().map(|folder| folder.path.clone());
+        let (mut begun, _) = planned.record(files.chain(folders).collect());
         begun.under_way = true;
         begin(begun).await?;
-        Ok(pool.run(move || planned.carry_out()).await)
+        let lsp = planned.reverter.shared.lsp.clone();
+        let root = planned.reverter.workspace.root().to_owned();
+        let reverted = pool.run(move || planned.carry_out()).await;
+        if let Some(servers) = lsp {
+            let touch = |file: &ChangedFile| match file.kind {
+                ChangeKind::Added => Touch::Made,
+                ChangeKind::Modified => Touch::Changed,
+                ChangeKind::Deleted => Touch::Removed,
+            };
+            let changes = reverted.0.set.changes.iter();
+            let changes = changes.filter_map(|file| Some((path_of(&root, &file.path)?, touch(file))));
+            servers.tell_all(changes.collect());
+        }
+        Ok(reverted)
     }
 
     /// Blocks.
     fn plan(self, history: History, guard: PathGuard) -> Planned {
         let images = Images { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant) };
-        let named = history.sets().flat_map(|set| &set.changes).map(|change| change.path.clone()).collect();
+        let named =
+            history.sets().flat_map(|(_, set)| &set.changes).map(|change| change.path.clone()).collect();
         let mut files =
             Files { reverter: &self, images: &images, named, changes: Vec::new(), conflicts: Vec::new() };
         let RevertPlan { mut conflicts, ambiguous, mut not_covered } =
             plan(history.sets(), &self.selection, &mut files);
+        let (folders, left, doubtful) = folders::plan(&self, &history, &mut files);
         let Files { changes, conflicts: more, .. } = files;
         conflicts.extend(more);
         not_covered.extend(history.not_covered);
-        Planned { reverter: self, changes, conflicts, ambiguous, not_covered, _guard: guard }
+        let mut planned =
+            Planned { reverter: self, changes, folders, conflicts, ambiguous, not_covered, _guard: guard };
+        planned.leave(left, false);
+        planned.leave(doubtful, true);
+        planned
     }
 
     /// Where a path of a change set lies; no link is followed.
@@ -151,18 +215,27 @@ impl Planned {
             (one, other) => one.is_some().cmp(&other.is_some()),
         });
         let session: Arc<str> = reverter.session.as_str().into();
+        let wanted = std::mem::take(&mut self.folders);
+        let (mut folders, mut made, mut left) = (Vec::new(), Vec::new(), None);
         let mut failed = Vec::new();
         for mut changed in changes {
+            if changed.after.is_some() && left.is_none() {
+                left = Some(self.change_folders(&wanted, Moment::Between, &mut folders));
+            }
+            let reverter = &self.reverter;
             let written = reverter.place(&changed.path).and_then(|place| {
                 // It is no change of a command that runs in the workspace meanwhile.
                 let held: Vec<HeldFiles> = reverter.shared.trees.hold(&session, &place.path);
-                let written = write::write(&reverter.workspace, &place, &changed, &images)?;
+                let mut new = Vec::new();
+                let written = write::write(&reverter.workspace, &place, &changed, &images, &mut new)?;
                 if !held.is_empty() {
                     let [before, after] =
                         [&changed.before, &changed.after].map(|image| images.state(image.as_ref()));
                     let wrote = [FileWrite { path: place.path.clone(), before, after }];
-                    held.into_iter().for_each(|held| held.wrote(&wrote));
+                    let folders: Vec<_> = new.iter().map(|path| FolderWrite::made(path)).collect();
+                    held.into_iter().for_each(|held| held.wrote(&wrote, &folders));
                 }
+                made.extend(new);
                 Ok(written)
             });
             match written {
@@ -182,12 +255,18 @@ impl Planned {
             }
         }
         self.changes.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut left = left.unwrap_or_else(|| self.change_folders(&wanted, Moment::Between, &mut folders));
+        left.extend(self.change_folders(&wanted, Moment::End, &mut folders));
+        failed.extend(left.iter().filter_map(|left| left.path.clone()));
+        self.note_made(&made, &mut folders);
+        self.folders = folders;
+        self.leave(left, false);
         self.record(failed)
     }
 
     /// What came of it.
     fn record(&self, failed: Vec<String>) -> Reverted {
-        let Self { reverter, changes, conflicts, ambiguous, not_covered, .. } = self;
+        let Self { reverter, changes, folders, conflicts, ambiguous, not_covered, .. } = self;
         let (to, call) =
             (reverter.point.map(|point| point.message), reverter.point.and_then(|point| point.call));
         let touched = changes.iter().map(|file| TouchedFile {
@@ -201,6 +280,7 @@ impl Planned {
             call,
             dry_run: reverter.dry_run,
             files: touched.collect(),
+            folders: folders.clone(),
             conflicts: conflicts.clone(),
             ambiguous: ambiguous.clone(),
             not_covered: not_covered.clone(),
@@ -209,7 +289,7 @@ impl Planned {
             to,
             call,
             redone: reverter.redone,
-            set: ChangeSet { changes: changes.clone(), ..ChangeSet::default() },
+            set: ChangeSet { changes: changes.clone(), folders: folders.clone(), ..ChangeSet::default() },
             left: conflicts.iter().chain(ambiguous).chain(not_covered).cloned().collect(),
             under_way: false,
             failed,
@@ -267,6 +347,19 @@ impl Files<'_> {
         })
     }
 
+    /// Whether a rule denies to write at a place.
+    fn may_write(&self, place: &Resolved) -> Result<(), String> {
+        let verdict = match wants(EDIT, Risk::Moderate, &[place.access(AccessKind::Write)]) {
+            Ok(wants) => self.reverter.judge.verdict(None, &[], &wants),
+            Err(verdict) => verdict,
+        };
+        match verdict {
+            Verdict::Deny { reason } => Err(reason),
+            // Who takes changes back wants them to be written.
+            Verdict::Allow | Verdict::Ask { .. } => Ok(()),
+        }
+    }
+
     /// Whether a place lies below what is a file now, and the session's.
     fn is_below_named(&self, place: &Resolved) -> bool {
         let root = self.reverter.workspace.root();
@@ -303,16 +396,7 @@ impl Tree for Files<'_> {
     }
 
     fn may(&mut self, path: &str) -> Result<(), String> {
-        let access = self.reverter.place(path)?.access(AccessKind::Write);
-        let verdict = match wants(EDIT, Risk::Moderate, &[access]) {
-            Ok(wants) => self.reverter.judge.verdict(None, &[], &wants),
-            Err(verdict) => verdict,
-        };
-        match verdict {
-            Verdict::Deny { reason } => Err(reason),
-            // Who takes changes back wants them to be written.
-            Verdict::Allow | Verdict::Ask { .. } => Ok(()),
-        }
+        self.may_write(&self.reverter.place(path)?)
     }
 
     fn planned(&mut self, write: PathWrite) {

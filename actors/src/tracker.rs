@@ -38,6 +38,8 @@ impl Trees {
         user_home: Option<PathBuf>,
         hidden: Vec<PathBuf>,
     ) -> Self {
+        // Workspaces are compared with it, and of these links are resolved.
+        let user_home = user_home.map(|home| fs_err::canonicalize(&home).unwrap_or(home));
         Self { limits, folder, user_home, hidden, known: Mutex::default() }
     }
 
@@ -130,7 +132,8 @@ impl Ending {
     /// What changed. Blocks.
     fn end(tracking: Tracking, writes: &WriteLog) -> SeenChanges {
         let mut seen = tracking.end();
-        writes.saw(std::mem::take(&mut seen.files), std::mem::take(&mut seen.ambiguous));
+        let SeenChanges { files, folders, ambiguous, .. } = &mut seen;
+        writes.saw(std::mem::take(files), std::mem::take(folders), std::mem::take(ambiguous));
         seen.gaps.iter().for_each(|gap| writes.misses(gap.as_str()));
         seen
     }
@@ -235,8 +238,8 @@ impl CallObserver for Tracker {
                     if matches!(ended, Err(ToolError::Cancelled(_))) {
                         return context.pool.run(move || drop(held)).await;
                     }
-                    let writes = context.writes.files();
-                    let tell = move || held.into_iter().for_each(|held| held.wrote(&writes));
+                    let (writes, folders) = (context.writes.files(), context.writes.folders());
+                    let tell = move || held.into_iter().for_each(|held| held.wrote(&writes, &folders));
                     return context.pool.run(tell).await;
                 }
                 Watching::Workspace(ending) => ending,
@@ -308,5 +311,22 @@ fn say(ended: &mut Result<ToolOutput, ToolError>, text: &str) {
         Err(ToolError::Invalid(said) | ToolError::Failed(said) | ToolError::Cancelled(said)) => {
             said.push_str(&format!("\n[{text}]"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_directory_behind_a_link_gets_no_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs_err::canonicalize(folder.path()).unwrap();
+        fs_err::create_dir_all(root.join("var/home/u/project")).unwrap();
+        fs_err::os::unix::fs::symlink("var/home", root.join("home")).unwrap();
+        let home = Some(root.join("home/u"));
+        let trees = Trees::new(TreeLimits::default(), root.clone(), home, Vec::new());
+        assert!(trees.of(&root.join("var/home/u")).unwrap_err().contains("a home directory"));
+        assert!(trees.of(&root.join("var/home/u/project")).is_ok());
     }
 }

@@ -9,7 +9,7 @@ use playhouse_protocol::message::{CallOutcome, CallState};
 use playhouse_protocol::{Message, Part, PartId, Seq, SessionId};
 use playhouse_session::Session;
 use playhouse_store::Log;
-use playhouse_tools::changed::{FileWrite, path_of};
+use playhouse_tools::changed::{FileWrite, FolderWrite, path_of};
 use playhouse_tools::undo::{OwnChange, UNDONE, UndoPlan};
 use playhouse_tools::{CallContext, ToolError};
 use playhouse_workspace::Workspace;
@@ -65,7 +65,9 @@ impl OwnChanges {
         let places = planned.changes.iter().filter_map(|change| planned.reverter.place(&change.path).ok());
         let (places, (_, report)) = (places.collect(), planned.record(Vec::new()));
         let left = [&report.conflicts, &report.ambiguous, &report.not_covered];
-        let is_any = !report.files.is_empty() || left.into_iter().any(|left| !left.is_empty());
+        let is_any = !report.files.is_empty()
+            || !report.folders.is_empty()
+            || left.into_iter().any(|left| !left.is_empty());
         Ok(UndoPlan { report: *report, places, is_any })
     }
 
@@ -89,6 +91,11 @@ impl OwnChanges {
             .pool
             .run(move || {
                 let (record, report) = planned.carry_out();
+                let folders = record.set.folders.into_iter().filter_map(|folder| {
+                    let (before, after) = (folder.before, folder.after);
+                    Some(FolderWrite { path: path_of(&root, &folder.path)?, before, after })
+                });
+                writes.changed_folders(folders);
                 for change in record.set.changes {
                     let Some(path) = path_of(&root, &change.path) else { continue };
                     let [before, after] =

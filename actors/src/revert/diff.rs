@@ -52,7 +52,7 @@ pub(crate) fn diff(
         Err(error) => return Err(error),
     }
     let mut net: BTreeMap<&str, (Option<&FileImage>, Option<&FileImage>)> = BTreeMap::new();
-    for change in history.sets().flat_map(|set| &set.changes) {
+    for change in history.sets().flat_map(|(_, set)| &set.changes) {
         // The sets come newest first.
         let whole = net.entry(&change.path).or_insert((None, change.after.as_ref()));
         whole.0 = change.before.as_ref();

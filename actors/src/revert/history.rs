@@ -26,7 +26,7 @@ pub(crate) enum Wanted {
 /// Change sets, and what is missing of them.
 #[derive(Default)]
 pub(crate) struct History {
-    sets: Vec<(Timestamp, Seq, ChangeSet)>,
+    sets: Vec<(Timestamp, Seq, SessionId, ChangeSet)>,
     /// Calls of which not all is known.
     pub(crate) not_covered: Vec<LeftFile>,
 }
@@ -42,9 +42,9 @@ struct Silent {
 }
 
 impl History {
-    /// The sets, newest first.
-    pub(crate) fn sets(&self) -> impl Iterator<Item = &ChangeSet> {
-        self.sets.iter().map(|(_, _, set)| set)
+    /// The sets, newest first, each with its session.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = (&str, &ChangeSet)> {
+        self.sets.iter().map(|(_, _, session, set)| (session.as_str(), set))
     }
 
     /// Adds what is wanted of a log, and of the logs of sub-sessions. Blocks.
@@ -89,17 +89,19 @@ impl History {
                     if let Coverage::Partial { reason } = &changed.set.coverage {
                         self.not_covered.push(LeftFile::call(changed.call, reason.clone()));
                     }
-                    self.sets.push((entry.at, entry.seq, changed.set));
+                    self.sets.push((entry.at, entry.seq, session, changed.set));
                 }
                 Record::Reverted(reverted) if matches!(wanted, Wanted::Reverts(seqs) if seqs.contains(&entry.seq)) =>
                 {
-                    self.sets.push((entry.at, entry.seq, reverted.set));
+                    self.sets.push((entry.at, entry.seq, session, reverted.set));
                 }
                 _ => {}
             }
         })?;
         for (call, silent) in scan.silent {
-            if silent.effect == Effect::Workspace && (!silent.is_known || silent.is_cut_off) {
+            // One that says that it only reads is tracked where it is not believed.
+            let is_concerned = silent.effect == Effect::Workspace || silent.is_known;
+            if is_concerned && (!silent.is_known || silent.is_cut_off) {
                 let why = match silent.is_known {
                     false => format!("what {} changes is not tracked", silent.tool),
                     true => {
@@ -119,7 +121,7 @@ impl History {
             }
         }
         if depth == 0 {
-            self.sets.sort_by_key(|(at, seq, _)| std::cmp::Reverse((*at, *seq)));
+            self.sets.sort_by_key(|(at, seq, ..)| std::cmp::Reverse((*at, *seq)));
             self.not_covered.sort_by_key(|left| left.call);
         }
         Ok(())

@@ -19,7 +19,7 @@ pub(super) enum Wrote {
     Content(String),
 }
 
-/// Leads a file from what it was before to what it is after. Blocks.
+/// Leads a file from what it was before to what it is after, and notes the folders that it `made` for that. Blocks.
 ///
 /// # Errors
 /// Nothing was written, and why.
@@ -28,6 +28,7 @@ pub(super) fn write(
     place: &Resolved,
     changed: &ChangedFile,
     images: &Images,
+    made: &mut Vec<PathBuf>,
 ) -> Result<Wrote, String> {
     let content = match &changed.after {
         Some(image) => Some((image, images.content(image).ok_or("its content is not kept")?)),
@@ -45,7 +46,6 @@ pub(super) fn write(
             None => door::take(place, expected(old)?).and_then(door::Taken::remove),
         }
         .map_err(failed)?;
-        remove_empty_above(workspace, &place.path);
         return Ok(Wrote::Whole);
     };
     if old.is_none() {
@@ -57,7 +57,7 @@ pub(super) fn write(
             return Ok(Wrote::Whole);
         }
         let away = link.map(|target| door::take_link(place, &target)).transpose().map_err(failed)?;
-        make(place, || door::make_link(place, &content)).map_err(failed)?;
+        make(place, made, || door::make_link(place, &content)).map_err(failed)?;
         // What stood there lies beside it, under a hidden name, if that fails.
         drop(away.map(door::TakenLink::remove));
         return Ok(Wrote::Whole);
@@ -65,11 +65,15 @@ pub(super) fn write(
     let away = link.map(|target| door::take_link(place, &target)).transpose().map_err(failed)?;
     let expected = if away.is_some() { Expected::Nothing } else { expected(old)? };
     let is_same = old.is_some_and(|old| !is_link(old) && old.content.sha() == new.content.sha());
+    let mut has_mode = is_same && old.is_some_and(|old| old.mode == new.mode);
     if !is_same {
-        make(place, || put(workspace, place, &content, expected)).map_err(failed)?;
+        let kept = workspace.output().join("revert.before");
+        let in_place = InPlace { workspace, kept: &kept };
+        let write = || door::write_with_mode(place, &content, expected, &in_place, new.mode);
+        has_mode = make(place, made, write).map_err(failed)?.mode == new.mode;
     }
     drop(away.map(door::TakenLink::remove));
-    if is_same && old.is_some_and(|old| old.mode == new.mode) {
+    if has_mode {
         return Ok(Wrote::Whole);
     }
     match door::set_mode(place, new.mode) {
@@ -92,26 +96,16 @@ fn expected(old: Option<&FileImage>) -> Result<Expected, String> {
     }
 }
 
-fn put(workspace: &Workspace, place: &Resolved, content: &[u8], expected: Expected) -> Result<(), DoorError> {
-    let kept = workspace.output().join("revert.before");
-    let in_place = InPlace { workspace, kept: &kept };
-    door::write_keeping(place, content, expected, &in_place).map(drop)
-}
-
 /// Makes the folders of a place as well, and removes them again where it fails.
-fn make(place: &Resolved, work: impl FnOnce() -> Result<(), DoorError>) -> Result<(), DoorError> {
-    let made = door::create_parents(place)?;
-    work().inspect_err(|_| door::remove_empty(&made))
-}
-
-/// Removes the folders above a file that was removed, as far as they are empty now.
-fn remove_empty_above(workspace: &Workspace, path: &Path) {
-    let above = path.ancestors().skip(1).take_while(|above| *above != workspace.root());
-    if path.starts_with(workspace.root()) {
-        let mut above: Vec<PathBuf> = above.map(Path::to_owned).collect();
-        above.reverse();
-        door::remove_empty(&above);
-    }
+fn make<T>(
+    place: &Resolved,
+    made: &mut Vec<PathBuf>,
+    work: impl FnOnce() -> Result<T, DoorError>,
+) -> Result<T, DoorError> {
+    let new = door::create_parents(place)?;
+    let done = work().inspect_err(|_| door::remove_empty(&new))?;
+    made.extend(new);
+    Ok(done)
 }
 
 /// Removes the folder at a place, if there is nothing in it but folders.

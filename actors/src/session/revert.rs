@@ -72,7 +72,8 @@ impl SessionState {
         self.begin_revert(myself, range, request.dry_run, port);
     }
 
-    /// Refuses while something of the session may still change files, and says what to stop.
+    /// Refuses while calls of the session may still change files, and says what to stop. Commands in the background are asked for
+    /// by the [`Reverter`].
     fn nothing_runs(&self) -> Result<(), CommandError> {
         let session = self.machine.session();
         if !session.is_idle() || !self.calls.is_empty() {
@@ -83,20 +84,9 @@ impl SessionState {
             let why = "a task of the session is running in the background: abort it, or wait for its end, and try again";
             return Err(CommandError::StillRunning(why.into()));
         }
+        // What a command in the background wrote is not known yet either: that is said by its name.
         let processes = self.shared.processes.of(self.id.as_str());
-        let running: Vec<String> = processes
-            .list()
-            .iter()
-            .filter(|one| one.runs())
-            .map(|one| format!("{} ({})", one.id(), first_line(one.command())))
-            .collect();
-        if !running.is_empty() {
-            return Err(CommandError::StillRunning(format!(
-                "a command of the session is running in the background: {}. End it, or wait for its end, and try again",
-                running.join("; ")
-            )));
-        }
-        if self.writes_awaited > 0 {
+        if self.writes_awaited > 0 && !processes.list().iter().any(|command| command.runs()) {
             let why =
                 "what a call of the session wrote that was cut off is not known yet: try again in a moment";
             return Err(CommandError::StillRunning(why.into()));
@@ -180,11 +170,6 @@ impl SessionState {
             }
         }
     }
-}
-
-/// The beginning of a command, for a message.
-fn first_line(command: &str) -> String {
-    command.lines().next().unwrap_or_default().chars().take(80).collect()
 }
 
 /// A path as reports of reverts name it, of one that a person wrote: from the workspace on.

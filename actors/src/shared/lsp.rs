@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use playhouse_lsp::{ServerEntry, Touch};
 use playhouse_protocol::SessionId;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
@@ -165,6 +165,14 @@ impl LspServers {
 }
 
 impl LspServers {
+    /// Tells all servers that run which files changed below their workspaces, whoever did that.
+    pub(crate) fn tell_all(&self, changes: Vec<(PathBuf, Touch)>) {
+        if !changes.is_empty() && !self.0.ground.running().is_empty() {
+            let inner = Arc::clone(&self.0);
+            self.0.runtime.spawn(async move { inner.tell(&changes, |_| true).await });
+        }
+    }
+
     /// Tells the servers of a tenant that run in a workspace which files others changed there.
     pub(crate) async fn hear(&self, tenant: &str, workspace: &Path, changes: &[(PathBuf, Touch)]) {
         for (key, server) in self.0.ground.running() {
@@ -348,6 +356,32 @@ impl Inner {
             jobs
         })
         .await
+    }
+
+    /// Tells servers of other sessions what one changed, as far as they work in another workspace, or for another tenant.
+    fn tell_other_workspaces(self: &Arc<Self>, scope: &ToolScope, changes: Vec<(PathBuf, Touch)>) {
+        let is_other = |key: &ServerKey, scope: &ToolScope| {
+            key.tenant != scope.tenant || *key.workspace != *scope.workspace
+        };
+        let running = self.ground.running();
+        if changes.is_empty() || !running.iter().any(|(key, _)| is_other(key, scope)) {
+            return;
+        }
+        let (inner, scope) = (Arc::clone(self), scope.clone());
+        self.runtime.spawn(async move { inner.tell(&changes, |key| is_other(key, &scope)).await });
+    }
+
+    /// Tells servers that run which files changed below their workspaces.
+    async fn tell(&self, changes: &[(PathBuf, Touch)], is_told: impl Fn(&ServerKey) -> bool) {
+        let running = self.ground.running().into_iter().filter(|(key, _)| is_told(key));
+        let heard = running.map(async |(key, server)| {
+            let own = changes.iter().filter(|(path, _)| path.starts_with(&key.workspace));
+            let own: Vec<_> = own.cloned().collect();
+            if !own.is_empty() {
+                server.hear(&own).await;
+            }
+        });
+        join_all(heard).await;
     }
 
     fn standing(&self, key: &ServerKey) -> Standing {

@@ -140,6 +140,8 @@ struct Inner {
     /// Servers that are being asked for their tools since nothing is known of them, and whether a session waited for them in
     /// vain: the next ones do not.
     asked: watch::Sender<HashMap<ServerKey, bool>>,
+    /// Servers that did not answer, or not in time, when they were asked last: no session waits for them until they have.
+    silent: Mutex<HashSet<ServerKey>>,
     /// By their hashes.
     disabled: Mutex<HashSet<String>>,
 }
@@ -220,6 +222,7 @@ impl McpServers {
             runtime,
             remembered: Mutex::default(),
             asked: watch::Sender::new(HashMap::new()),
+            silent: Mutex::default(),
             disabled: Mutex::default(),
         }))
     }
@@ -461,8 +464,11 @@ impl ToolSource for McpServers {
             // What is not known in time comes later.
             if timeout(READY, known).await.map(drop).is_err() {
                 self.0.asked.send_modify(|asked| {
-                    for key in &own {
-                        asked.entry(key.clone()).and_modify(|waited| *waited = true);
+                    for key in own {
+                        if let Some(waited) = asked.get_mut(&key) {
+                            *waited = true;
+                            self.0.note_silent(key, true);
+                        }
                     }
                 });
             }
@@ -534,12 +540,26 @@ impl Inner {
         Some(declared)
     }
 
+    /// Notes whether sessions wait for a server.
+    fn note_silent(&self, key: ServerKey, is_silent: bool) {
+        let mut silent = lock(&self.silent);
+        if !is_silent {
+            silent.remove(&key);
+            return;
+        }
+        if silent.len() >= REMEMBERED {
+            silent.clear();
+        }
+        silent.insert(key);
+    }
+
     /// Starts a server in the background, so that its tools are known.
     fn ask(self: &Arc<Self>, key: ServerKey, session: SessionId) {
+        let is_silent = lock(&self.silent).contains(&key);
         let insert = |asked: &mut HashMap<ServerKey, bool>| match asked.entry(key.clone()) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
-                place.insert(false);
+                place.insert(is_silent);
                 true
             }
         };
@@ -548,9 +568,11 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         self.runtime.spawn(async move {
-            if let Err(error) = inner.leases.lease(&key, session).await {
+            let answered = inner.leases.lease(&key, session).await;
+            if let Err(error) = &answered {
                 tracing::warn!(%error, "the tools of a server are not known");
             }
+            inner.note_silent(key.clone(), answered.is_err());
             inner.asked.send_if_modified(|asked| asked.remove(&key).is_some());
         });
     }

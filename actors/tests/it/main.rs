@@ -15,6 +15,7 @@ mod events;
 mod faults;
 mod file_changes;
 mod flushes;
+mod folders;
 mod forks;
 mod grants;
 mod http2;

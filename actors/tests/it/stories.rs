@@ -38,7 +38,7 @@ impl Draw {
     }
 }
 
-/// Mode and content of every file of a workspace but those of git.
+/// Mode and content of every file of a workspace but those of git; folders have none.
 type Files = BTreeMap<String, (u32, Vec<u8>)>;
 
 fn files(folder: &Path) -> Files {
@@ -52,6 +52,8 @@ fn files(folder: &Path) -> Files {
                 let content = fs_err::read(entry.path()).unwrap();
                 found.insert(name.to_str().unwrap().to_owned(), (facts.permissions().mode(), content));
             } else if name != Path::new(".git") {
+                let mode = facts.permissions().mode();
+                found.insert(name.to_str().unwrap().to_owned(), (mode, Vec::new()));
                 folders.push(name);
             }
         }
@@ -106,6 +108,7 @@ fn change(draw: &mut Draw) -> Vec<Step> {
         3 => format!("sed -i 's/line {line} of/command {number} of/' {name}"),
         4 => format!("rm -f {name}; echo fresh > {name}"),
         5 => format!("mv -f {name} moved-{}", draw.below(3)),
+        6 if draw.below(3) == 0 => format!("rm -rf deep; mkdir -p deep/inner-{}", draw.below(2)),
         _ => {
             let mode = if draw.below(2) == 0 { "600" } else { "755" };
             format!("chmod {mode} {name}; mkdir -p deep; echo {number} > deep/made-{}", draw.below(3))
@@ -254,6 +257,12 @@ fn wrong(
     let of_others: BTreeSet<&String> = theirs.iter().map(|(name, _)| name).collect();
     for name in wanted.keys().chain(now.keys()).collect::<BTreeSet<_>>() {
         let differs = wanted.get(name) != now.get(name);
+        // A folder stays for what is in it.
+        let holds =
+            |path: &&String| path.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        if of_others.iter().copied().chain(left).any(|path| holds(&path)) {
+            continue;
+        }
         if differs && !left.contains(name) && !of_others.contains(name) {
             let told = |files: &Files| {
                 files.get(name).map(|(mode, content)| (*mode, String::from_utf8_lossy(content).into_owned()))

@@ -36,19 +36,22 @@
 //! assert_eq!(made.kind, ChangeKind::Added);
 //! let set = ChangeSet { changes: vec![made], ..ChangeSet::default() };
 //! let mut files = Files::default();
-//! plan([&set], &Selection::default(), &mut files);
+//! plan([("ses_1", &set)], &Selection::default(), &mut files);
 //! assert_eq!(files.0[0].to, PathState::Missing);
 //! ```
 
+mod folders;
 mod merge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use playhouse_protocol::changes::{ChangeSet, ChangedFile, FileImage};
 use playhouse_protocol::revert::LeftFile;
 use sha2::{Digest, Sha256};
+
+pub use folders::{FolderPlan, plan_folders};
 
 /// What stands at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,26 +166,41 @@ impl Selection {
         Self { named, only_named: true }
     }
 
-    fn names(&self, path: &String) -> bool {
-        self.named.contains(path)
+    fn names(&self, path: &str) -> bool {
+        self.named.iter().any(|named| named == path)
+    }
+
+    /// Whether a folder is named, or something in it.
+    fn names_in(&self, folder: &str) -> bool {
+        let below = |named: &str| {
+            named.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.named.iter().any(|named| below(named))
     }
 }
 
-/// Plans to take back `sets`, which come newest first. What is to be written is told to the `tree`, path by path.
+/// Plans to take back `sets`, which come newest first, each with its session. What is to be written is told to the `tree`, path by
+/// path.
 pub fn plan<'a>(
-    sets: impl IntoIterator<Item = &'a ChangeSet>,
+    sets: impl IntoIterator<Item = (&'a str, &'a ChangeSet)>,
     selection: &Selection,
     tree: &mut dyn Tree,
 ) -> RevertPlan {
-    let mut paths: BTreeMap<&str, Vec<&ChangedFile>> = BTreeMap::new();
-    let changes = sets.into_iter().flat_map(|set| set.changes.iter().rev());
-    for change in changes.filter(|change| !selection.only_named || selection.names(&change.path)) {
-        paths.entry(&change.path).or_default().push(change);
+    let mut paths: BTreeMap<&str, (Vec<&ChangedFile>, BTreeSet<&str>)> = BTreeMap::new();
+    let changes = sets
+        .into_iter()
+        .flat_map(|(session, set)| set.changes.iter().rev().map(move |change| (session, change)));
+    for (session, change) in
+        changes.filter(|(_, change)| !selection.only_named || selection.names(&change.path))
+    {
+        let (changes, sessions) = paths.entry(&change.path).or_default();
+        changes.push(change);
+        sessions.insert(session);
     }
     let mut plan = RevertPlan::default();
-    for (path, changes) in paths {
+    for (path, (changes, sessions)) in paths {
         let from = tree.look(path);
-        match take_all_back(from.clone(), &changes, selection, tree) {
+        match take_all_back(from.clone(), &changes, &sessions, selection, tree) {
             Ok(to) if to == from => {}
             Ok(to) => match tree.may(path) {
                 Ok(()) => tree.planned(PathWrite { path: path.to_owned(), from, to }),
@@ -196,10 +214,16 @@ pub fn plan<'a>(
     plan
 }
 
+/// Whether somebody may have made a change whose own is not taken back: `sessions` are those whose changes of the path are.
+fn is_doubtful(ambiguous: bool, among: &[String], sessions: &BTreeSet<&str>) -> bool {
+    ambiguous && (among.is_empty() || !among.iter().all(|session| sessions.contains(session.as_str())))
+}
+
 /// Takes the changes of one path back, or none of them.
 fn take_all_back(
     from: PathState,
     changes: &[&ChangedFile],
+    sessions: &BTreeSet<&str>,
     selection: &Selection,
     tree: &mut dyn Tree,
 ) -> Result<PathState, Left> {
@@ -213,7 +237,8 @@ fn take_all_back(
         return Ok(from);
     }
     changes.iter().try_fold(from, |now, change| {
-        if change.ambiguous && !selection.names(&change.path) {
+        let is_doubtful = is_doubtful(change.ambiguous, &change.among, sessions);
+        if is_doubtful && !selection.names(&change.path) {
             return Err(Left::Ambiguous);
         }
         take_back(&now, change, tree)

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use playhouse_protocol::changes::FileContent;
+use playhouse_protocol::changes::{ChangedFolder, FileContent};
 use playhouse_protocol::message::BlobRef;
 use proptest::prelude::*;
 
@@ -30,7 +30,8 @@ fn plan<'a>(
     selection: &Selection,
     memory: &mut Memory,
 ) -> Planned {
-    let RevertPlan { conflicts, ambiguous, not_covered } = super::plan(sets, selection, memory);
+    let RevertPlan { conflicts, ambiguous, not_covered } =
+        super::plan(sets.into_iter().map(|set| ("ses_1", set)), selection, memory);
     Planned { writes: std::mem::take(&mut memory.writes), conflicts, ambiguous, not_covered }
 }
 
@@ -158,6 +159,55 @@ fn ambiguous_paths_are_taken_back_when_they_are_named() {
     let all =
         plan([&other, &set], &Selection { named: vec!["mine".to_owned()], only_named: false }, &mut memory);
     assert_eq!((all.writes.len(), all.ambiguous.len()), (2, 0));
+}
+
+#[test]
+fn what_one_of_several_sessions_changed_is_taken_back_with_the_changes_of_all_of_them() {
+    let mut memory = Memory::default();
+    let mut set = memory.change("a", Some("1"), Some("2"));
+    (set.changes[0].ambiguous, set.changes[0].among) = (true, vec!["ses_1".into(), "ses_2".into()]);
+    let folder = ChangedFolder {
+        path: "made".into(),
+        before: None,
+        after: Some(0o755),
+        ambiguous: true,
+        among: set.changes[0].among.clone(),
+    };
+    set.folders.push(folder);
+    let all = Selection::default();
+    let folders = |sets: [(&'static str, &ChangeSet); 2]| plan_folders(sets, &all, &mut |_| Some(0o755));
+    let plan = super::plan([("ses_1", &set), ("ses_1", &set)], &all, &mut memory);
+    assert_eq!((memory.writes.len(), plan.ambiguous.len()), (0, 1));
+    let left = folders([("ses_1", &set), ("ses_1", &set)]);
+    assert_eq!((left.changes.len(), left.ambiguous.len()), (0, 1));
+    let plan = super::plan([("ses_2", &set), ("ses_1", &set)], &all, &mut memory);
+    assert_eq!((memory.writes.len(), plan.ambiguous.len()), (1, 0));
+    let taken = folders([("ses_2", &set), ("ses_1", &set)]);
+    assert_eq!((taken.changes.len(), taken.ambiguous.len()), (1, 0));
+}
+
+#[test]
+fn folders_go_or_come_back_unless_somebody_did_that_since() {
+    let set = |before, after| {
+        let folder = ChangedFolder { path: "d".into(), before, after, ambiguous: false, among: Vec::new() };
+        ChangeSet { folders: vec![folder], ..ChangeSet::default() }
+    };
+    let all = Selection::default();
+    let planned = |sets: &[ChangeSet], now: Option<u32>| {
+        let plan = plan_folders(sets.iter().map(|set| ("ses_1", set)), &all, &mut |_| now);
+        plan.changes.first().map(|folder| (folder.before, folder.after))
+    };
+    let (some, other, third) = (Some(0o700), Some(0o755), Some(0o711));
+    assert_eq!(planned(&[set(None, some)], some), Some((some, None)));
+    assert_eq!(planned(&[set(None, some)], None), None);
+    assert_eq!(planned(&[set(some, None)], None), Some((None, some)));
+    assert_eq!(planned(&[set(some, None)], other), None);
+    assert_eq!(planned(&[set(some, other)], other), Some((other, some)));
+    assert_eq!(planned(&[set(some, other)], third), None);
+    assert_eq!(planned(&[set(some, other)], None), None);
+    // The newest first: it was made and removed again, or removed and made again.
+    assert_eq!(planned(&[set(some, None), set(None, some)], None), None);
+    assert_eq!(planned(&[set(None, other), set(some, None)], other), Some((other, some)));
 }
 
 #[test]

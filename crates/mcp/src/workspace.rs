@@ -32,14 +32,23 @@ const STARTS: [&str; 5] = ["__main__.py", "package.json", "index.js", "index.mjs
 /// Programs that fetch a program and run it.
 const FETCHERS: [&str; 9] = ["npx", "bunx", "pnpx", "uvx", "pipx", "yarnx", "docker", "podman", "nerdctl"];
 /// Programs that do so with one of these as their first argument.
-const FETCHING: [(&str, &[&str]); 7] = [
+const FETCHING: [(&str, &[&str]); 10] = [
     ("npm", &["x", "exec", "create", "init"]),
     ("pnpm", &["dlx", "create"]),
     ("yarn", &["dlx", "create"]),
     ("bun", &["x", "create"]),
-    ("uv", &["run", "tool", "x"]),
+    ("uv", &["run", "tool", "x", "pip", "sync", "add"]),
+    ("pip", &["install", "download"]),
+    ("pip3", &["install", "download"]),
+    ("gem", &["install"]),
     ("cargo", &["install", "binstall"]),
     ("go", &["run", "install"]),
+];
+
+/// Programs that run another one, which their words name.
+const WRAPPERS: [&str; 22] = [
+    "sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox", "env", "timeout", "nice", "ionice", "chrt",
+    "taskset", "nohup", "setsid", "stdbuf", "time", "xargs", "sudo", "doas", "unshare",
 ];
 
 /// A server that a workspace declares.
@@ -221,23 +230,57 @@ fn literal(member: &str, value: &Value) -> Result<(), String> {
 
 /// The program that would fetch another one, if a command begins with one.
 fn fetcher(command: &str, args: &[String]) -> Option<String> {
-    let base = |word: &str| {
-        let base = word.rsplit('/').next().unwrap_or(word);
-        base.strip_suffix(".exe").or_else(|| base.strip_suffix(".cmd")).unwrap_or(base).to_owned()
-    };
     let program = base(command);
-    if FETCHERS.contains(&program.as_str()) {
-        return Some(program);
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    if !WRAPPERS.contains(&program.as_str()) {
+        return fetches(&program, &words);
     }
-    let first = args.iter().find(|word| !word.starts_with('-'));
-    // `env npx …` is `npx …`.
-    if program == "env" {
-        let at = args.iter().position(|word| !word.starts_with('-') && !word.contains('='))?;
-        return fetcher(&args[at], &args[at + 1..]);
+    // Which of its words is the program, only the wrapper knows: none may be one that fetches.
+    let words: Vec<&str> = words.iter().flat_map(|word| words_in(word)).collect();
+    words
+        .iter()
+        .enumerate()
+        .find_map(|(at, word)| fetches(&base(word), words.get(at + 1..).unwrap_or_default()))
+}
+
+/// The name of a program, without its folder.
+fn base(word: &str) -> String {
+    let base = word.rsplit('/').next().unwrap_or(word);
+    base.strip_suffix(".exe").or_else(|| base.strip_suffix(".cmd")).unwrap_or(base).to_owned()
+}
+
+/// What fetches a program, of one that is given these words.
+fn fetches(program: &str, words: &[&str]) -> Option<String> {
+    if FETCHERS.contains(&program) {
+        return Some(program.to_owned());
     }
-    let fetches = FETCHING.iter().find(|(of, _)| *of == program)?;
-    let first = first.filter(|first| fetches.1.contains(&first.as_str()))?;
-    Some(format!("{program} {first}"))
+    if program.starts_with("python") || program.starts_with("pypy") {
+        let at = words.iter().position(|word| word.starts_with("-m"))?;
+        let (module, rest) = match words.get(at)?.strip_prefix("-m")? {
+            "" => (*words.get(at + 1)?, words.get(at + 2..)?),
+            module => (module, words.get(at + 1..)?),
+        };
+        return fetches(module, rest);
+    }
+    let (_, verbs) = FETCHING.iter().find(|(of, _)| *of == program)?;
+    let mut before = "";
+    for word in words {
+        if verbs.contains(word) {
+            return Some(format!("{program} {word}"));
+        }
+        // It may be the value of an option.
+        if !word.starts_with('-') && (!before.starts_with('-') || before.contains('=')) {
+            return None;
+        }
+        before = word;
+    }
+    None
+}
+
+/// The words of a text that a shell may read.
+fn words_in(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| c.is_whitespace() || ";&|()<>'\"`".contains(c);
+    text.split(ends).filter(|word| !word.is_empty())
 }
 
 impl WorkspaceServer {
@@ -267,14 +310,14 @@ impl WorkspaceServer {
         if let Transport::Stdio(stdio) = &self.entry.transport {
             let Stdio { command, args, .. } = stdio;
             // A command without `/` is looked for in PATH.
-            let command = command.contains('/').then_some(command);
-            for word in command
-                .into_iter()
-                .map(String::as_str)
-                .chain(args.iter().map(String::as_str))
-                .chain(stdio.values())
-            {
-                for path in named_by(word).flat_map(|named| files(&self.workspace.join(named))) {
+            let command = command.contains('/').then_some(command.as_str());
+            let args = args.iter().map(String::as_str);
+            let words: Vec<&str> = command.into_iter().chain(args.clone()).chain(stdio.values()).collect();
+            let mut named: Vec<String> =
+                words.iter().flat_map(|word| named_by(word)).map(str::to_owned).collect();
+            named.extend(modules(&args.flat_map(words_in).collect::<Vec<_>>()));
+            for named in named {
+                for path in files(&self.workspace.join(named)) {
                     let Some(content) = content(&path, &self.workspace, *left)? else { continue };
                     *left -= content.len() as u64;
                     text(path.as_os_str().as_encoded_bytes());
@@ -286,10 +329,23 @@ impl WorkspaceServer {
     }
 }
 
-/// What a word of a command may name: itself, and what stands behind `=`.
+/// What a word of a command may name: itself, and what stands behind `=`; of a text for a shell the same of each word in it.
 fn named_by(word: &str) -> impl Iterator<Item = &str> {
-    let value = word.split_once('=').map(|(_, value)| value);
-    std::iter::once(word).chain(value).filter(|word| !word.is_empty())
+    let of_one = |word| {
+        let value = str::split_once(word, '=').map(|(_, value)| value);
+        std::iter::once(word).chain(value).filter(|word| !word.is_empty())
+    };
+    let inner = words_in(word).filter(move |inner| *inner != word);
+    of_one(word).chain(inner.flat_map(of_one))
+}
+
+/// The files of modules that Python runs with `-m`.
+fn modules(words: &[&str]) -> Vec<String> {
+    let after = words.iter().zip(words.iter().skip(1)).filter(|(option, _)| **option == "-m");
+    let joined = words.iter().filter_map(|word| word.strip_prefix("-m")).filter(|module| !module.is_empty());
+    let paths = after.map(|(_, module)| *module).chain(joined).map(|module| module.replace('.', "/"));
+    // A package is a directory, and is run by what it starts with.
+    paths.flat_map(|path| [format!("{path}.py"), path]).collect()
 }
 
 /// The file of this path, or of a directory those that interpreters start with.
@@ -358,6 +414,15 @@ mod tests {
             (json!({"command": "/usr/bin/uvx"}), "`uvx`"),
             (json!({"command": "npm", "args": ["--yes", "exec", "x"]}), "`npm exec`"),
             (json!({"command": "env", "args": ["A=1", "npx", "x"]}), "`npx`"),
+            (json!({"command": "env", "args": ["-u", "A", "npx", "x"]}), "`npx`"),
+            (json!({"command": "env", "args": ["-S", "npx x"]}), "`npx`"),
+            (json!({"command": "sh", "args": ["-c", "cd d&&exec /usr/bin/npx x"]}), "`npx`"),
+            (json!({"command": "/bin/bash", "args": ["-lc", "npm exec x"]}), "`npm exec`"),
+            (json!({"command": "timeout", "args": ["9", "nice", "-n", "5", "uvx", "x"]}), "`uvx`"),
+            (json!({"command": "npm", "args": ["--prefix", "d", "exec", "x"]}), "`npm exec`"),
+            (json!({"command": "uv", "args": ["--directory", "d", "run", "x"]}), "`uv run`"),
+            (json!({"command": "pip", "args": ["install", "x"]}), "`pip install`"),
+            (json!({"command": "python3", "args": ["-m", "pip", "install", "x"]}), "`pip install`"),
             (json!({"command": "p", "sandbox": "none"}), "`sandbox`"),
             (json!({"command": "p", "url": "https://a.example"}), "not both"),
             (json!({"command": 7}), "`command` is not a text"),
@@ -401,6 +466,42 @@ mod tests {
         assert_eq!(stdio.words(), ["/usr/bin/env", "--", "A=1", "p", "a"]);
         assert!(!stdio.environment().variables().any(|(name, _)| name == "A"));
         assert!(entry.walls.sandbox == ServerSandbox::Walls && !entry.walls.network);
+    }
+
+    #[test]
+    fn programs_that_fetch_nothing_may_be_named_like_anything() {
+        for (command, args) in [
+            ("npm", &["run", "x"][..]),
+            ("npm", &["--prefix=d", "run", "exec"]),
+            ("server", &["docker", "npx"]),
+            ("python3", &["-m", "server", "install"]),
+            ("sh", &["-c", "exec python3 tools/npx.py"]),
+            ("pip", &["list"]),
+        ] {
+            let args: Vec<String> = args.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(fetcher(command, &args), None, "{command} {args:?}");
+        }
+    }
+
+    #[test]
+    fn files_that_a_shell_or_an_interpreter_is_told_of_count() {
+        let (_folder, path) = workspace();
+        fs_err::create_dir_all(path.join("tools/inner")).unwrap();
+        for (args, file) in [
+            (json!(["-c", "exec python3 tools/server.py --quiet"]), "tools/server.py"),
+            (json!(["-c", "A='tools/conf' python3 -m tools.inner.part;true"]), "tools/conf"),
+            (json!(["-c", "A='tools/conf' python3 -m tools.inner.part;true"]), "tools/inner/part.py"),
+            (json!(["-m", "server"]), "server.py"),
+            (json!(["-mtools"]), "tools/__main__.py"),
+        ] {
+            write(&path, &json!({"command": "sh", "args": args}));
+            let identity = || only(&path).unwrap().identity().unwrap();
+            fs_err::write(path.join(file), "1").unwrap();
+            let first = identity();
+            assert_eq!(first, identity());
+            fs_err::write(path.join(file), "2").unwrap();
+            assert_ne!(first, identity(), "{args}");
+        }
     }
 
     #[test]

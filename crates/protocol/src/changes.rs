@@ -56,6 +56,14 @@ pub struct FileBefore {
     /// The file; absent where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<FileImage>,
+    /// Number of folders right above it that do not exist.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_folders: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// How a file changed.
@@ -104,14 +112,37 @@ pub struct ChangedFile {
     /// A command of another session ran at the same time: nobody can tell whose change it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ambiguous: bool,
+    /// Of an ambiguous change: the sessions one of which made it, this one among them. Empty: anybody may have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<String>,
 }
 
 impl ChangedFile {
     /// A change of the file at `path`, of which no lines were counted.
     pub fn new(path: impl Into<String>, before: Option<FileImage>, after: Option<FileImage>) -> Self {
         let kind = ChangeKind::of(before.is_some(), after.is_some());
-        Self { path: path.into(), kind, before, after, additions: 0, deletions: 0, ambiguous: false }
+        let (additions, deletions, ambiguous, among) = (0, 0, false, Vec::new());
+        Self { path: path.into(), kind, before, after, additions, deletions, ambiguous, among }
     }
+}
+
+/// A folder that was made or removed, or whose permissions changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedFolder {
+    /// As that of a file, without a slash at its end.
+    pub path: String,
+    /// Permission bits before; absent where there was no folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<u32>,
+    /// Permission bits after; absent where there is no folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u32>,
+    /// A command of another session ran at the same time: nobody can tell whose change it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ambiguous: bool,
+    /// Of an ambiguous change: the sessions one of which made it, this one among them. Empty: anybody may have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub among: Vec<String>,
 }
 
 /// Who saw a change.
@@ -147,6 +178,9 @@ pub enum Coverage {
 pub struct ChangeSet {
     /// The files, each once, by path.
     pub changes: Vec<ChangedFile>,
+    /// The folders that were made or removed, or have other permissions, each once, by path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<ChangedFolder>,
     /// Who saw it.
     pub source: ChangeSource,
     /// Whether that is all.
@@ -157,12 +191,12 @@ pub struct ChangeSet {
 impl ChangeSet {
     /// A set that names nothing, and says why.
     pub fn unknown(source: ChangeSource, reason: impl Into<String>) -> Self {
-        Self { changes: Vec::new(), source, coverage: Coverage::Partial { reason: reason.into() } }
+        Self { source, coverage: Coverage::Partial { reason: reason.into() }, ..Self::default() }
     }
 
-    /// Whether it says nothing: no file, and none that might be missing.
+    /// Whether it says nothing: no file, no folder, and none that might be missing.
     pub fn is_nothing(&self) -> bool {
-        self.changes.is_empty() && self.coverage == Coverage::Full
+        self.changes.is_empty() && self.folders.is_empty() && self.coverage == Coverage::Full
     }
 }
 
@@ -213,7 +247,15 @@ mod tests {
                     after: Some(FileImage { content: lost, ..image }),
                     additions: 1,
                     deletions: 0,
+                    ambiguous: true,
+                    among: vec!["ses_1".to_owned()],
+                }],
+                folders: vec![ChangedFolder {
+                    path: "logs".to_owned(),
+                    before: Some(0o700),
+                    after: None,
                     ambiguous: false,
+                    among: Vec::new(),
                 }],
                 source: ChangeSource::Shell,
                 coverage: Coverage::Partial { reason: "crash".to_owned() },

@@ -67,7 +67,7 @@ pub mod walls;
 
 pub use attribution::{Attribution, KeyRef, Labels};
 pub use changes::{
-    ChangeSet, ChangedFile, FileBefore, FileContent, FileImage, TouchedFile, WorkspaceChanged,
+    ChangeSet, ChangedFile, ChangedFolder, FileBefore, FileContent, FileImage, TouchedFile, WorkspaceChanged,
 };
 pub use command::{
     Accepted, Command, CommandError, NewSession, PathMention, Prompt, PromptText, Reply, ShellBlock,

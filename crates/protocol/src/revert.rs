@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::changes::{ChangeSet, TouchedFile};
+use crate::changes::{ChangeSet, ChangedFolder, TouchedFile};
 use crate::id::{MessageId, PartId};
 
 /// What is to be taken back.
@@ -89,6 +89,9 @@ pub struct RevertReport {
     pub dry_run: bool,
     /// The files that were written or removed, from the workspace on.
     pub files: Vec<TouchedFile>,
+    /// The folders that were made or removed, or got other permissions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folders: Vec<ChangedFolder>,
     /// Files that were left as they are.
     pub conflicts: Vec<LeftFile>,
     /// Files that were left as they are since nobody can tell who changed them.

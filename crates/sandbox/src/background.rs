@@ -110,6 +110,17 @@ impl Processes {
         SessionProcesses { table: Arc::clone(&self.table), session: session.into() }
     }
 
+    /// The commands that run, each with its session.
+    pub fn running(&self) -> Vec<(Arc<str>, BackgroundCommand)> {
+        let sessions: Vec<_> =
+            self.table.sessions().iter().map(|(id, session)| (Arc::clone(id), Arc::clone(session))).collect();
+        let commands = |(id, session): &(Arc<str>, Arc<Session>)| {
+            let known = session.commands().known.clone();
+            known.into_iter().map(|command| (Arc::clone(id), command)).collect::<Vec<_>>()
+        };
+        sessions.iter().flat_map(commands).filter(|(_, command)| command.runs()).collect()
+    }
+
     /// Ends everything that commands of all sessions have started.
     pub async fn end(&self) {
         let sessions: Vec<Arc<Session>> = self.table.sessions().drain().map(|(_, session)| session).collect();

@@ -20,7 +20,7 @@ use crate::files::document::cut_characters;
 use crate::runner::{self, Attachable};
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::truncate::{self, Room};
-use crate::{Ready, TypedTool};
+use crate::{ObservedCall, Ready, TypedTool};
 
 /// The most calls of a batch.
 const MOST_CALLS: usize = 25;
@@ -131,7 +131,12 @@ async fn make(
         )));
     }
     match context.host.judge(&*tool, &prepared) {
-        Verdict::Allow => runner::execute_uncapped(&*tool, prepared, context).await,
+        Verdict::Allow => {
+            if (ObservedCall { tool: &*tool, accesses: &prepared.accesses }).is_observed(prepared.effect) {
+                context.writes.misses(format!("what {name} changes in a batch is not tracked"));
+            }
+            runner::execute_uncapped(&*tool, prepared, context).await
+        }
         Verdict::Deny { reason } => Err(ToolError::Failed(reason)),
         Verdict::Ask { reason, .. } => Err(ToolError::Failed(format!(
             "{reason}. Somebody has to agree to it, which a batch does not wait for: call {name} by itself"

@@ -22,8 +22,8 @@ use crate::tool::{Artifact, CallContext, Plan, Prepared, Risk, Tool, ToolError, 
 
 pub use examples::{EXAMPLES, example};
 
-/// Permissions that are those of no tool of this name.
-const RESERVED: [&str; 5] = ["mcp", HOST_PERMISSION, "external_directory", "doom_loop", "edit"];
+/// Names that are no tool's own: permissions, and the tool of language servers, which not each session has.
+const RESERVED: [&str; 6] = ["mcp", "lsp", HOST_PERMISSION, "external_directory", "doom_loop", "edit"];
 /// The longest description, in bytes.
 pub const LONGEST_DESCRIPTION: usize = 8 * 1024;
 /// The member of arguments that holds a value that is no object.
@@ -130,7 +130,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err(format!("is \"{shown}\": names of tools of MCP servers begin with {MCP_PREFIX}"));
     }
     if RESERVED.contains(&name) {
-        return Err(format!("is \"{shown}\", which is the name of a permission"));
+        return Err(format!("is \"{shown}\", which is the name of a permission or of another tool"));
     }
     if name == SUBMIT_OUTPUT {
         return Err(format!("is \"{shown}\", which is reserved for answers that have a schema"));

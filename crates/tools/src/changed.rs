@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use playhouse_protocol::changes::ChangeSource;
 use playhouse_workspace::door::DoorError;
 use playhouse_workspace::{ContentHash, Resolved};
-pub use playhouse_workspace::{FileState, FileWrite};
+pub use playhouse_workspace::{Doubtful, FileState, FileWrite, FolderWrite};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::ToolError;
@@ -31,10 +31,11 @@ const LARGEST_COMPARED: usize = 2 * 1024 * 1024;
 #[derive(Debug, Default)]
 struct Content {
     files: BTreeMap<PathBuf, FileWrite>,
+    folders: BTreeMap<PathBuf, FolderWrite>,
     kept: u64,
     source: ChangeSource,
     gaps: Vec<String>,
-    ambiguous: Vec<PathBuf>,
+    ambiguous: Vec<Doubtful>,
     /// Something tells what the call changed, also if it is cut off.
     watched: bool,
     /// A command of the call goes on behind it.
@@ -43,8 +44,16 @@ struct Content {
     intended: BTreeMap<PathBuf, Option<ContentHash>>,
     /// Contents that are stored already.
     stored: Vec<ContentHash>,
-    /// What was taken out, until it is known that it arrived: files, gaps, ambiguous paths.
-    taken: (Vec<FileWrite>, Vec<String>, Vec<PathBuf>),
+    /// What was taken out, until it is known that it arrived.
+    taken: Taken,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    files: Vec<FileWrite>,
+    folders: Vec<FolderWrite>,
+    gaps: Vec<String>,
+    ambiguous: Vec<Doubtful>,
 }
 
 /// Where a call notes what it writes. Clones write into one log.
@@ -74,11 +83,19 @@ impl WriteLog {
         content.add(write);
     }
 
-    /// Notes what was seen of a call whose tool does not say what it writes.
-    pub fn saw(&self, writes: Vec<FileWrite>, ambiguous: Vec<PathBuf>) {
+    /// Notes folders that were made or removed. Several changes of one become one.
+    pub fn changed_folders(&self, folders: impl IntoIterator<Item = FolderWrite>) {
+        let mut content = lock(&self.0.content);
+        folders.into_iter().for_each(|folder| content.add_folder(folder));
+    }
+
+    /// Notes what was seen of a call whose tool does not say what it writes: files, folders, and those of both that somebody else
+    /// may have changed.
+    pub fn saw(&self, writes: Vec<FileWrite>, folders: Vec<FolderWrite>, ambiguous: Vec<Doubtful>) {
         let mut content = lock(&self.0.content);
         content.source = ChangeSource::Shell;
         writes.into_iter().for_each(|write| content.add(write));
+        folders.into_iter().for_each(|folder| content.add_folder(folder));
         content.ambiguous.extend(ambiguous);
     }
 
@@ -91,6 +108,12 @@ impl WriteLog {
     pub fn files(&self) -> Vec<FileWrite> {
         let content = lock(&self.0.content);
         content.files.values().filter(|write| !write.is_nothing()).cloned().collect()
+    }
+
+    /// The folders that were made or removed so far and not taken out, in the order of their paths.
+    pub fn folders(&self) -> Vec<FolderWrite> {
+        let content = lock(&self.0.content);
+        content.folders.values().filter(|folder| folder.before != folder.after).cloned().collect()
     }
 
     /// Says that somebody sees what the call changes.
@@ -146,12 +169,14 @@ pub struct WriteLogReader {
 pub struct Drained {
     /// The files that differ, by path.
     pub files: Vec<FileWrite>,
+    /// The folders that were made or removed, or have other permissions, by path.
+    pub folders: Vec<FolderWrite>,
     /// Who saw that.
     pub source: ChangeSource,
     /// What is missing, and why.
     pub gaps: Vec<String>,
     /// Paths of which nobody can tell who changed them.
-    pub ambiguous: Vec<PathBuf>,
+    pub ambiguous: Vec<Doubtful>,
     /// Contents that are stored already.
     pub stored: Vec<ContentHash>,
 }
@@ -159,7 +184,7 @@ pub struct Drained {
 impl Drained {
     /// Whether it says nothing.
     pub fn is_nothing(&self) -> bool {
-        self.files.is_empty() && self.gaps.is_empty()
+        self.files.is_empty() && self.folders.is_empty() && self.gaps.is_empty()
     }
 }
 
@@ -181,23 +206,33 @@ impl WriteLogReader {
         content.kept = 0;
         let files = std::mem::take(&mut content.files).into_values();
         let files: Vec<FileWrite> = files.filter(|write| !write.is_nothing()).collect();
+        let folders = std::mem::take(&mut content.folders).into_values();
+        let folders: Vec<FolderWrite> = folders.filter(|folder| folder.before != folder.after).collect();
         let gaps = std::mem::take(&mut content.gaps);
         let ambiguous = std::mem::take(&mut content.ambiguous);
-        content.taken.0.extend_from_slice(&files);
-        content.taken.1.extend_from_slice(&gaps);
-        content.taken.2.extend_from_slice(&ambiguous);
-        Drained { files, source: content.source, gaps, ambiguous, stored: content.stored.clone() }
+        content.taken.files.extend_from_slice(&files);
+        content.taken.folders.extend_from_slice(&folders);
+        content.taken.gaps.extend_from_slice(&gaps);
+        content.taken.ambiguous.extend_from_slice(&ambiguous);
+        let (source, stored) = (content.source, content.stored.clone());
+        Drained { files, folders, source, gaps, ambiguous, stored }
     }
 
     /// What was taken out is known where it belongs.
     pub fn arrived(&self) {
-        lock(&self.content).taken = Default::default();
+        lock(&self.content).taken = Taken::default();
     }
 
     /// Puts back what was taken out and did not arrive: whoever took it is gone.
     pub fn put_back(&self) {
         let mut content = lock(&self.content);
-        let (files, gaps, ambiguous) = std::mem::take(&mut content.taken);
+        let Taken { files, folders, gaps, ambiguous } = std::mem::take(&mut content.taken);
+        for folder in folders.into_iter().rev() {
+            match content.folders.get_mut(&folder.path) {
+                Some(later) => later.before = folder.before,
+                None => drop(content.folders.insert(folder.path.clone(), folder)),
+            }
+        }
         for write in files.into_iter().rev() {
             match content.files.get_mut(&write.path) {
                 Some(later) => later.before = write.before,
@@ -215,6 +250,13 @@ impl WriteLogReader {
 }
 
 impl Content {
+    fn add_folder(&mut self, folder: FolderWrite) {
+        match self.folders.get_mut(&folder.path) {
+            Some(known) => known.after = folder.after,
+            None => drop(self.folders.insert(folder.path.clone(), folder)),
+        }
+    }
+
     fn add(&mut self, mut write: FileWrite) {
         for state in [&mut write.before, &mut write.after].into_iter().flatten() {
             let size = state.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);

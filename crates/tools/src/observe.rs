@@ -4,6 +4,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use playhouse_policy::Access;
 use playhouse_protocol::changes::FileBefore;
+use playhouse_protocol::record::Effect;
 
 use crate::{CallContext, Tool, ToolError, ToolOutput};
 
@@ -17,6 +18,17 @@ pub struct ObservedCall<'a> {
 }
 
 impl ObservedCall<'_> {
+    /// Whether observers see it, where it was prepared with this effect. A program of others that says of its tool that it only
+    /// reads is not believed.
+    pub fn is_observed(&self, effect: Effect) -> bool {
+        let is_of_others = || self.accesses.iter().any(|access| matches!(access, Access::Tool { .. }));
+        match effect {
+            Effect::Workspace => true,
+            Effect::None => self.changes_unnamed_files() && is_of_others(),
+            Effect::Session | Effect::Delegated => false,
+        }
+    }
+
     /// Whether it changes nothing but the paths that it names, and notes each of them in its write log.
     pub fn names_all_it_writes(&self) -> bool {
         self.tool.permission() == "edit"

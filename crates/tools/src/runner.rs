@@ -144,9 +144,9 @@ pub async fn intend(
     context: &CallContext,
 ) -> Result<Intent, ToolError> {
     let mut all = Intent::default();
-    if effect == Effect::Workspace {
+    let call = ObservedCall { tool, accesses };
+    if call.is_observed(effect) {
         for observer in context.host.observers() {
-            let call = ObservedCall { tool, accesses };
             let Intent { before, tracked } = observer.intend(call, context).await?;
             all.before.extend(before);
             all.tracked |= tracked;
@@ -161,11 +161,11 @@ async fn execute_observed(
     mut prepared: Prepared,
     context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
-    let observers = match prepared.effect {
-        Effect::Workspace => context.host.observers(),
-        Effect::None | Effect::Session | Effect::Delegated => &[],
-    };
     let accesses = std::mem::take(&mut prepared.accesses);
+    let observers = match (ObservedCall { tool, accesses: &accesses }).is_observed(prepared.effect) {
+        true => context.host.observers(),
+        false => &[],
+    };
     for observer in observers {
         observer.before(ObservedCall { tool, accesses: &accesses }, context).await;
     }

@@ -221,6 +221,14 @@ fn told(report: &RevertReport, context: &CallContext) -> String {
             format!("{what} {} (+{} -{})", file.path, file.additions, file.deletions),
         ));
     }
+    for folder in &report.folders {
+        let what = match (folder.before, folder.after) {
+            (None, _) => "made",
+            (_, None) => "removed",
+            _ => "changed the permissions of",
+        };
+        lines.push((Some(folder.path.as_str()), format!("{what} the folder {}", folder.path)));
+    }
     let of = |what: &str, left: &LeftFile| match &left.path {
         Some(path) => format!("not taken back ({what}): {path}: {}", left.reason),
         None => format!("not taken back ({what}): {}", left.reason),

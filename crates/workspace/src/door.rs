@@ -17,6 +17,7 @@
 //! waits for nothing where it is tried [`at_once`](crate::at_once()).
 
 mod carry;
+mod folder;
 mod in_place;
 mod kept;
 pub(crate) mod leftovers;
@@ -42,12 +43,13 @@ use thiserror::Error;
 use crate::{Resolved, at_once};
 use walk::Spot;
 
+pub use folder::{make_folder, remove_folder, set_folder_mode};
 pub use kept::{RECORD, restore};
 pub use link::{TakenLink, make_link, replace_with_link, take_link};
 pub use take::{Taken, check_takable, remove_empty, take};
 pub use write::{
     Expected, InPlace, Written, create_parents, create_private, set_mode, write_atomic, write_keeping,
-    write_like,
+    write_like, write_with_mode,
 };
 
 /// Why the door stays shut. The text names the place as people and models know it.

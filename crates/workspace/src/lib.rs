@@ -52,6 +52,6 @@ pub use locks::{PathGuard, PathLocks};
 pub use pool::Pool;
 pub use resolve::{PathError, Resolved};
 pub use root::{Workspace, WorkspaceError};
-pub use state::{FileState, FileWrite, LARGEST_KEPT, LINK, TYPE};
+pub use state::{Doubtful, FileState, FileWrite, FolderWrite, LARGEST_KEPT, LINK, TYPE, folder_mode};
 pub use tracker::FileTracker;
 pub use within::{Strayed, follow_within};

@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
@@ -80,6 +80,41 @@ pub struct FileWrite {
     pub before: Option<FileState>,
     /// The file after; `None` where there is none.
     pub after: Option<FileState>,
+}
+
+/// A folder that was made or removed, or got other permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderWrite {
+    /// The absolute path, links of the folders above it resolved.
+    pub path: PathBuf,
+    /// Permission bits before; `None` where there was no folder.
+    pub before: Option<u32>,
+    /// Permission bits after; `None` where there is no folder.
+    pub after: Option<u32>,
+}
+
+impl FolderWrite {
+    /// One that was made at `path`. Blocks.
+    pub fn made(path: &Path) -> Self {
+        Self { path: path.to_owned(), before: None, after: folder_mode(path) }
+    }
+}
+
+/// A path of which it cannot be told who changed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubtful {
+    /// The absolute path.
+    pub path: PathBuf,
+    /// The sessions one of which changed it. Empty: anybody may have.
+    pub among: Vec<String>,
+}
+
+/// The permission bits of the folder at `path`; `None` where there is none. Blocks.
+pub fn folder_mode(path: &Path) -> Option<u32> {
+    let facts = rustix::fs::lstat(path).ok()?;
+    let is_folder = rustix::fs::FileType::from_raw_mode(facts.st_mode).is_dir();
+    #[allow(clippy::useless_conversion, reason = "types differ between systems")]
+    is_folder.then(|| u32::from(facts.st_mode) & 0o7777)
 }
 
 impl FileWrite {

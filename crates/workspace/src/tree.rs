@@ -6,8 +6,10 @@
 //!
 //! Files that git ignores are seen, and their content is not kept; ignored folders are not looked into.
 
+mod folders;
 mod held;
 mod news;
+mod noted;
 mod spool;
 mod walk;
 mod watch;
@@ -24,10 +26,12 @@ use bytes::Bytes;
 use rustix::fs::Stat;
 
 use crate::repository::{Repository, Tracked};
-use crate::state::{FileState, FileWrite, LARGEST_KEPT};
+use crate::state::{Doubtful, FileState, FileWrite, FolderWrite, LARGEST_KEPT};
 use crate::{ContentHash, hash};
+use folders::Folders;
 pub use held::HeldFiles;
 pub use news::{ChangedBy, Ears, FileChange, News};
+use noted::Running;
 use spool::Spool;
 use tokio::sync::Notify;
 use walk::{Included, Seen, Stopped, Walk};
@@ -42,8 +46,6 @@ const TELLING: Duration = Duration::from_secs(5);
 const MOST_UNKNOWN: usize = 100;
 /// How long a workspace that took too long is not looked at again.
 const QUIET: Duration = Duration::from_secs(600);
-/// People work beside a background command that runs for longer.
-const BESIDE: Duration = Duration::from_secs(60);
 /// How far the clock of a file system may be behind that of the engine: it moves with the kernel's timer.
 const BEHIND: Duration = Duration::from_millis(10);
 /// Turns of which it is known what they may still keep.
@@ -165,30 +167,12 @@ pub struct Watcher {
     pub turn: Arc<str>,
 }
 
-/// A call that runs.
-#[derive(Debug)]
-struct Running {
-    id: u64,
-    session: Arc<str>,
-    /// It goes on behind its call, which began then.
-    in_background: bool,
-    since: Instant,
-    /// How each file was that changed since it began, and whether another session's command ran then.
-    changed: BTreeMap<Box<[u8]>, (Option<Entry>, bool)>,
-    gaps: Vec<String>,
-}
-
-impl Running {
-    /// Whether it is a command that runs behind its call for so long that people work beside it.
-    fn goes_on(&self) -> bool {
-        self.in_background && self.since.elapsed() > BESIDE
-    }
-}
-
 #[derive(Debug)]
 struct State {
     /// `None` before the first look.
     files: Option<Files>,
+    /// The folders, if there was a look.
+    folders: Folders,
     /// Hears of changes; without it all files are looked at each time.
     watch: Option<Watch>,
     /// Where something changed since the last look.
@@ -231,8 +215,10 @@ pub struct TreeIndex {
 pub struct SeenChanges {
     /// The files that differ, by path.
     pub files: Vec<FileWrite>,
-    /// Those that may have been changed by another session.
-    pub ambiguous: Vec<PathBuf>,
+    /// The folders that differ, by path.
+    pub folders: Vec<FolderWrite>,
+    /// Files and folders that may have been changed by another session.
+    pub ambiguous: Vec<Doubtful>,
     /// Those whose content before is not kept, and why.
     pub not_covered: Vec<(PathBuf, &'static str)>,
     /// Why not all is known.
@@ -252,6 +238,7 @@ impl TreeIndex {
     pub fn new(root: &Path, folder: &Path, limits: TreeLimits, hidden: &[PathBuf]) -> Self {
         let state = State {
             files: None,
+            folders: Folders::new(),
             watch: None,
             dirty: Dirty::default(),
             news: News::default(),
@@ -319,9 +306,9 @@ impl TreeIndex {
         state.next += 1;
         let id = state.next;
         let session = Arc::clone(&watcher.session);
-        let changed = BTreeMap::new();
+        let (changed, folders) = (BTreeMap::new(), BTreeMap::new());
         let since = Instant::now();
-        state.running.push(Running { id, session, in_background: false, since, changed, gaps });
+        state.running.push(Running { id, session, in_background: false, since, changed, folders, gaps });
         Tracking { index: Arc::clone(self), id }
     }
 
@@ -360,6 +347,7 @@ impl TreeIndex {
         let empty = Files::new();
         let mut walk = Walk {
             old: state.files.as_ref().unwrap_or(&empty),
+            old_folders: &state.folders,
             included: &self.included,
             hidden: &self.hidden,
             tracked: state.tracked.as_ref(),
@@ -385,6 +373,7 @@ impl TreeIndex {
                 }
             }
             state.files = None;
+            state.folders.clear();
             state.tracked = None;
             self.end_watch(state);
             state.quiet = Some((Instant::now() + QUIET, why.clone()));
@@ -412,13 +401,16 @@ impl TreeIndex {
     fn take(&self, state: &mut State, mut seen: Seen, is_all: bool) {
         seen.again.iter().for_each(|folder| state.dirty.add(folder));
         state.dirty.all |= seen.has_links;
-        let Some(old) = &mut state.files else {
+        if state.files.is_none() {
             state.files = Some(seen.files);
+            state.folders = seen.inner;
             if let Some(tracked) = &mut state.tracked {
                 tracked.forget_files();
             }
             return;
-        };
+        }
+        let folders = state.take_folders(&mut seen, is_all);
+        let Some(old) = &mut state.files else { return };
         let mut differing = seen.differences(old);
         // A tool that writes says so itself.
         for path in state.held.keys() {
@@ -437,14 +429,14 @@ impl TreeIndex {
             }
             old.extend(seen.files);
         }
-        if differing.is_empty() {
+        if differing.is_empty() && folders.is_empty() {
             return;
         }
-        if state.watch.is_some() {
+        if state.watch.is_some() && !differing.is_empty() {
             state.tell(&self.root, &differing);
             self.told.notify_one();
         }
-        state.attribute(&differing);
+        state.attribute(&differing, &folders);
     }
 
     /// Files that changed since a time, in time since 1970. Git ignores none of them. Nobody knows what they were before: they are
@@ -509,24 +501,6 @@ impl State {
             .collect();
         if self.spool.is_worth(&wanted) {
             self.spool.keep_only(&wanted);
-        }
-    }
-
-    /// Notes changes with the calls that run. Of each session it is one: the first that is no background command, if there is one.
-    /// People work beside a background command that runs for long: what changes then may be theirs.
-    fn attribute(&mut self, differing: &Differing) {
-        let sessions: HashSet<Arc<str>> =
-            self.running.iter().map(|running| Arc::clone(&running.session)).collect();
-        for session in &sessions {
-            let is_first = |running: &Running| running.session == *session && !running.in_background;
-            let place = self.running.iter().position(is_first);
-            let place = place.or_else(|| self.running.iter().position(|running| running.session == *session));
-            let Some(running) = place.and_then(|place| self.running.get_mut(place)) else { continue };
-            let ambiguous = sessions.len() > 1 || running.goes_on();
-            for (path, was) in differing {
-                let known = running.changed.entry(path.clone()).or_insert_with(|| (was.clone(), false));
-                known.1 |= ambiguous;
-            }
         }
     }
 
@@ -613,16 +587,26 @@ impl Tracking {
         let mut seen = SeenChanges { gaps: running.gaps, ..SeenChanges::default() };
         // After a look that was given up nobody knows what is there: the gap says so.
         let Some(files) = &state.files else { return seen };
+        for (key, (before, doubt)) in running.folders {
+            let after = state.folders.get(&key).map(|facts| facts.mode);
+            let before = before.map(|facts| facts.mode);
+            if before != after {
+                let path = index.root.join(OsStr::from_bytes(key.strip_suffix(b"/").unwrap_or(&key)));
+                let doubtful = doubt.sessions().map(|among| Doubtful { path: path.clone(), among });
+                seen.ambiguous.extend(doubtful);
+                seen.folders.push(FolderWrite { path, before, after });
+            }
+        }
         let changed: Vec<_> = running
             .changed
             .into_iter()
-            .map(|(key, (before, ambiguous))| {
+            .map(|(key, (before, doubt))| {
                 let after = files.get(&key).cloned();
-                (key, before, after, ambiguous)
+                (key, before, after, doubt)
             })
             .collect();
         let (mut told, mut unnamed, until) = (0, 0_usize, Instant::now() + TELLING);
-        for (key, before, after, ambiguous) in changed {
+        for (key, before, after, doubt) in changed {
             let path = index.root.join(OsStr::from_bytes(&key));
             let was = before.as_ref().map(|entry| state.state(entry, &mut told, until));
             let is = after.as_ref().map(|entry| state.state(entry, &mut told, until));
@@ -648,9 +632,8 @@ impl Tracking {
                 }
                 seen.not_covered.push((write.path.clone(), why.text()));
             }
-            if ambiguous {
-                seen.ambiguous.push(write.path.clone());
-            }
+            let doubtful = doubt.sessions().map(|among| Doubtful { path: write.path.clone(), among });
+            seen.ambiguous.extend(doubtful);
             seen.files.push(write);
         }
         seen.gaps.extend(unnamed_gap(unnamed));

@@ -12,7 +12,10 @@ use crate::client::Client;
 /// Prints what was taken back or done again, or would be. The exit code is 1 where that is no file, though some were changed.
 pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit, Failure> {
     let left = [&report.conflicts, &report.ambiguous, &report.not_covered];
-    let exit = match report.files.is_empty() && left.iter().any(|left| !left.is_empty()) {
+    let exit = match report.files.is_empty()
+        && report.folders.is_empty()
+        && left.iter().any(|left| !left.is_empty())
+    {
         true => Exit::Failed,
         false => Exit::Completed,
     };
@@ -35,6 +38,17 @@ pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit,
             (added, removed) => format!(" (+{added} -{removed})"),
         };
         text.push_str(&format!("{verb} {path}{lines}\n"));
+    }
+    for folder in &report.folders {
+        let verb = match (folder.before, folder.after, report.dry_run) {
+            (_, None, true) => "would remove",
+            (_, None, false) => "removed",
+            (None, _, true) => "would make",
+            (None, _, false) => "made",
+            (_, _, true) => "would change the permissions of",
+            (_, _, false) => "changed the permissions of",
+        };
+        text.push_str(&format!("{verb} {}/\n", one_line(&folder.path)));
     }
     for (what, left) in ["conflict", "ambiguous", "not covered"].into_iter().zip(left) {
         left.iter().for_each(|left| text.push_str(&line(what, left)));

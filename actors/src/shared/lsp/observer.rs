@@ -136,6 +136,8 @@ impl CallObserver for LspObserver {
                 // Of a command that wrote many a server hears when it is asked for them.
                 writes.truncate(MOST_PASSED);
             }
+            let all = writes.iter().map(|write| (write.path.clone(), touch(write))).collect();
+            self.servers.tell_other_workspaces(&self.scope, all);
             let paths = writes.iter().map(|write| write.path.clone());
             let jobs = self.servers.jobs(&self.scope, paths).await;
             if jobs.is_empty() {
@@ -230,7 +232,7 @@ impl Question {
         };
         match timeout_at(until, self.show(lease.child())).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Some(self.ended(&lease, &error).await),
+            Ok(Err(error)) => return Some(self.ended_by(&lease, &error, until, servers).await),
             Err(_) => {
                 let text = format!(
                     "Language server {key}: not known yet, the server is busy; what it says stands at the start of a later result"
@@ -251,8 +253,31 @@ impl Question {
                 }
                 Some(text)
             }
-            Err(error) => Some(self.ended(&lease, &error).await),
+            Err(error) => Some(self.ended_by(&lease, &error, until, servers).await),
         }
+    }
+
+    /// What is told by then where a server cannot be asked any more. Why it ended may come with a later result.
+    async fn ended_by(
+        &self,
+        lease: &Lease<Servers>,
+        error: &RequestError,
+        until: Instant,
+        servers: &Arc<Inner>,
+    ) -> String {
+        let key = &self.job.key;
+        if let Ok(reason) = timeout_at(until, lease.gone()).await {
+            return format!("Language server {key}: errors are not known, it died: {reason}");
+        }
+        let text = format!("Language server {key}: errors are not known: {error}");
+        let (key, session, gone) = (key.clone(), self.scope.session, lease.gone());
+        let weak = Arc::downgrade(servers);
+        servers.runtime.spawn(async move {
+            if let (Ok(reason), Some(servers)) = (timeout(REASON, gone).await, weak.upgrade()) {
+                servers.note(session, format!("(of an edit before) Language server {key} died: {reason}"));
+            }
+        });
+        text
     }
 
     /// Tells of the edit with a later result, once the server said something of it.

@@ -99,3 +99,84 @@ async fn of_a_tenant_no_more_run_than_may() {
     assert!(error.contains("1 run already (`lsp.servers_per_tenant`)"), "{error}");
     starting.abort();
 }
+
+/// A server that writes down in its home what it hears of files.
+const HEARS: &str = r#"
+while :; do
+    length=0
+    while IFS= read -r line || exit 0; do
+        line=${line%$'\r'}
+        [ -n "$line" ] || break
+        case "$line" in Content-Length:*) length=${line#*: } ;; esac
+    done
+    IFS= read -r -N "$length" body || exit 0
+    id=${body#*\"id\":}
+    answer='{"jsonrpc":"2.0","id":'"${id%%[,\}]*}"',"result":{"capabilities":{}}}'
+    case "$body" in
+    *'"method":"initialize"'* | *'"method":"shutdown"'*) printf 'Content-Length: %d\r\n\r\n%s' "${#answer}" "$answer" ;;
+    *didChangeWatchedFiles*) printf '%s\n' "$body" >> "$HOME/heard" ;;
+    esac
+done"#;
+
+/// What the server of these folders heard, once that is something.
+async fn heard(homes: &Path) -> String {
+    loop {
+        let homes = homes.to_owned();
+        let found = blocking(move || {
+            let mut folders = vec![homes];
+            while let Some(folder) = folders.pop() {
+                for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+                    match entry.file_name() == "heard" {
+                        true => return fs_err::read_to_string(entry.path()).ok(),
+                        false => folders.push(entry.path()),
+                    }
+                }
+            }
+            None
+        });
+        match found.await.filter(|text| text.ends_with('\n')) {
+            Some(text) => return text,
+            None => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn servers_hear_of_reverts_and_of_sessions_in_folders_below() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = fs_err::canonicalize(folder.path()).unwrap();
+    let (workspace, below) = (root.join("work"), root.join("work/below"));
+    fs_err::create_dir_all(&below).unwrap();
+    fs_err::write(workspace.join("a.acc"), "").unwrap();
+    let (changed, one, other) = (below.join("b.acc"), scope("local", &workspace), scope("acme", &below));
+    let changes = || vec![(changed.clone(), Touch::Made), (root.join("elsewhere"), Touch::Made)];
+    for is_revert in [true, false] {
+        let homes = root.join(format!("homes-{is_revert}"));
+        let command = ["bash", "-c", HEARS].map(str::to_owned).to_vec();
+        let servers = LspServers::new(LspOptions {
+            entries: vec![ServerEntry::new("acc", command, vec![".acc".to_owned()])],
+            folder: homes.clone(),
+            runtime: Handle::current(),
+            sandbox: Sandbox::BestEffort,
+            hidden: Vec::new(),
+            roots: Vec::new(),
+            limits: LspLimits { servers_per_tenant: 1, memory: 1 << 30, total_memory: 1 << 30 },
+        });
+        servers.load(&one);
+        let job = servers.0.jobs(&one, [workspace.join("a.acc")]).await.pop().unwrap();
+        let lease = servers.0.lease(&job.key, one.session).await.unwrap();
+        match is_revert {
+            true => servers.tell_all(changes()),
+            false => {
+                // Its own session told it already.
+                servers.0.tell_other_workspaces(&one, vec![(workspace.join("own.acc"), Touch::Made)]);
+                servers.0.tell_other_workspaces(&other, changes());
+            }
+        }
+        let heard = heard(&homes).await;
+        assert!(heard.contains("b.acc") && !heard.contains("elsewhere"), "{heard}");
+        assert!(!heard.contains("own.acc"), "{heard}");
+        drop(lease);
+        servers.stop().await;
+    }
+}

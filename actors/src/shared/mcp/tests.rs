@@ -172,6 +172,8 @@ fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {
 /// The tools of a session once something is known of them.
 async fn known(servers: &McpServers, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]> {
     servers.ready(scope).await;
+    // It may take longer than sessions wait.
+    drop(servers.0.asked.subscribe().wait_for(HashMap::is_empty).await);
     servers.tools(scope)
 }
 
@@ -212,6 +214,31 @@ async fn only_the_first_session_waits_for_a_server_that_says_nothing() {
     assert!(servers.ready(&first).now_or_never().is_none(), "something may be known in time");
     servers.ready(&first).await;
     assert!(servers.ready(&second).now_or_never().is_some());
+    servers.stop_all(Duration::from_secs(60)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_did_not_answer_is_waited_for_again_only_when_it_has() {
+    let mut stage = Stage::new();
+    // It answers once it may.
+    let may = stage.folder.path().join("may");
+    let script = format!("[ -e {} ] || exit 1\n{SCRIPT}", may.display());
+    let mut late = ServerEntry::stdio("late", "/bin/sh", vec!["-c".into(), script]);
+    late.walls = entry("late").walls;
+    let servers = stage.servers(vec![late]);
+    servers.ready(&stage.scope()).await;
+    let mut asked = servers.0.asked.subscribe();
+    asked.wait_for(HashMap::is_empty).await.unwrap();
+    let scope = stage.scope();
+    assert!(servers.ready(&scope).now_or_never().is_some());
+    assert!(!servers.0.asked.borrow().is_empty(), "it is asked again");
+    asked.wait_for(HashMap::is_empty).await.unwrap();
+    fs_err::write(may, "").unwrap();
+    let scope = stage.scope();
+    assert!(servers.ready(&scope).now_or_never().is_some());
+    asked.wait_for(HashMap::is_empty).await.unwrap();
+    assert!(!names(&servers.tools(&scope)).is_empty());
+    assert!(lock(&servers.0.silent).is_empty());
     servers.stop_all(Duration::from_secs(60)).await;
 }
 

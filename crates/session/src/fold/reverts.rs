@@ -112,7 +112,7 @@ impl Session {
                 && last.under_way
                 && last.point == point
             {
-                if reverted.set.changes.is_empty() && reverted.failed.is_empty() {
+                if reverted.set.is_nothing() && reverted.failed.is_empty() {
                     // One that was cut off had written all: its record says what.
                     last.under_way = false;
                     last.failed.clear();

@@ -25,6 +25,7 @@ pub(crate) fn made(paths: &[&str], additions: u64) -> ChangeSet {
         additions,
         deletions: 0,
         ambiguous: false,
+        among: Vec::new(),
     };
     ChangeSet { changes: paths.iter().map(file).collect(), ..ChangeSet::default() }
 }
@@ -82,7 +83,7 @@ fn a_call_that_changed_nothing_of_what_it_named_counts_as_no_change() {
     h.prompt("one");
     h.answer("", &["write"]);
     let call = h.call("write");
-    let before = vec![FileBefore { path: "a".into(), image: Some(image(1)) }];
+    let before = vec![FileBefore { path: "a".into(), image: Some(image(1)), missing_folders: 0 }];
     let ready = PreparedCall {
         before: before.clone(),
         ..prepared(Effect::Workspace, playhouse_policy::Verdict::Allow)

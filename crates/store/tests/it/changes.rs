@@ -37,6 +37,7 @@ pub(crate) fn changed(call: PartId) -> Record {
         additions: 2,
         deletions: 1,
         ambiguous: false,
+        among: Vec::new(),
     };
     let lost = FileImage { content: lost, mode: 0o100_755 };
     Record::WorkspaceChanged(WorkspaceChanged {
@@ -47,6 +48,7 @@ pub(crate) fn changed(call: PartId) -> Record {
                 file("new", ChangeKind::Added, None, Some(image("d"))),
                 ChangedFile { ambiguous: true, ..file("/etc/x\\xff", ChangeKind::Deleted, Some(lost), None) },
             ],
+            folders: Vec::new(),
             source: ChangeSource::Shell,
             coverage: Coverage::Partial { reason: "crash".to_owned() },
         },
@@ -70,8 +72,8 @@ pub(crate) fn reverted(to: MessageId, call: PartId) -> Record {
 /// Intents that name files as they were.
 pub(crate) fn with_before_images() -> Vec<(&'static str, Record)> {
     let before = vec![
-        FileBefore { path: "src/main.rs".to_owned(), image: Some(image("a")) },
-        FileBefore { path: "new".to_owned(), image: None },
+        FileBefore { path: "src/main.rs".to_owned(), image: Some(image("a")), missing_folders: 0 },
+        FileBefore { path: "new".to_owned(), image: None, missing_folders: 0 },
     ];
     let intended = CallIntended { before, ..intended(part(11)) };
     let tracked = CallIntended { tracked: true, before: Vec::new(), ..intended.clone() };

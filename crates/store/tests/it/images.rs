@@ -17,7 +17,11 @@ use crate::sweeping::open_without_grace;
 fn naming(images: &[&BlobRef]) -> Record {
     let before = images.iter().map(|blob| {
         let content = FileContent::Blob((*blob).clone());
-        FileBefore { path: blob.hash.clone(), image: Some(FileImage { content, mode: 0o100_644 }) }
+        FileBefore {
+            path: blob.hash.clone(),
+            image: Some(FileImage { content, mode: 0o100_644 }),
+            missing_folders: 0,
+        }
     });
     Record::CallIntended(CallIntended { before: before.collect(), ..intended(part(1)) })
 }

@@ -11,7 +11,7 @@ use playhouse_workspace::door::{self, DoorError, Expected, Taken, Written};
 use playhouse_workspace::{ContentHash, FileTracker, Resolved};
 
 use super::plan::{Change, Planned};
-use crate::changed::{FileState, FileWrite};
+use crate::changed::{FileState, FileWrite, FolderWrite};
 use crate::files::change::{self, Keeping};
 use crate::files::seen::{self, Current};
 use crate::tool::ToolError;
@@ -126,6 +126,7 @@ impl<'a> Journal<'a> {
     ) -> Result<Wrote<'a>, DoorError> {
         let directories = door::create_parents(place)?;
         if !directories.is_empty() {
+            self.keeping.writes.changed_folders(directories.iter().map(|path| FolderWrite::made(path)));
             self.done.push(Done::MadeDirectories(directories));
         }
         let wrote = match origin {
@@ -178,6 +179,8 @@ impl<'a> Journal<'a> {
                     .inspect(|()| self.keeping.writes.wrote(made.reversed())),
                 Done::MadeDirectories(directories) => {
                     door::remove_empty(&directories);
+                    let left = directories.iter().map(|path| FolderWrite::made(path));
+                    self.keeping.writes.changed_folders(left);
                     Ok(())
                 }
                 Done::Changed { place, before, hash } => {

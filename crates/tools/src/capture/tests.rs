@@ -69,7 +69,7 @@ fn what_cannot_be_a_tool_is_told_by_the_part_that_is_wrong() {
     let error = |name: &str, description: &str, schema: Value| {
         CaptureTool::new(name, description, &schema).unwrap_err().to_string()
     };
-    for name in ["", "a b", "mcp_x_y", SUBMIT_OUTPUT] {
+    for name in ["", "a b", "mcp_x_y", "mcp", "lsp", SUBMIT_OUTPUT] {
         assert!(error(name, "d", note()).starts_with("`name` is "), "{name}");
     }
     assert!(error("a", " ", note()).starts_with("`description` is missing"));

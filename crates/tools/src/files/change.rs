@@ -12,7 +12,7 @@ use super::diff::{Diff, unified};
 use super::encoding::Encoding;
 use super::seen::{self, Current, LARGEST};
 use super::size;
-use crate::changed::{FileState, FileWrite, WriteLog};
+use crate::changed::{FileState, FileWrite, FolderWrite, WriteLog};
 use crate::tool::{CallContext, ToolError, ToolOutput};
 
 /// Bytes of a diff that clients get.
@@ -155,6 +155,7 @@ pub(crate) fn put(
             let written = keeping.write(0, resolved, &bytes, Expected::Nothing);
             written.as_ref().err().into_iter().for_each(|_| door::remove_empty(&made));
             let written = written?;
+            keeping.writes.changed_folders(made.iter().map(|path| FolderWrite::made(path)));
             keeping.made(resolved, &bytes, &written);
             written
         }

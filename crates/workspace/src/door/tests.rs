@@ -321,3 +321,26 @@ fn made_directories_are_removed_unless_they_are_used() {
     remove_empty(&made);
     assert_eq!(fixture.names("a"), [("other".to_owned(), Kind::File)]);
 }
+
+#[test]
+fn a_file_has_the_mode_that_it_is_written_with_before_it_has_its_name() {
+    let fixture = fixture();
+    let kept = fixture.base.join("kept");
+    let in_place = InPlace { workspace: &fixture.workspace, kept: &kept };
+    for (path, mode) in [("dir/new", 0o604), ("dir/file", 0o600), ("dir/file", 0o4755)] {
+        let place = fixture.resolve(path);
+        let written = write_with_mode(&place, b"x", Expected::Anything, &in_place, 0o100_000 | mode).unwrap();
+        assert_eq!(written.mode & 0o7777, mode, "{path}");
+    }
+    // The owner may write in a new folder until it has its own mode.
+    make_folder(&fixture.resolve("made"), 0o2571).unwrap();
+    let mode = || fs_err::metadata(fixture.base.join("work/made")).unwrap().mode() & 0o7777;
+    assert_eq!(mode(), 0o2771);
+    set_folder_mode(&fixture.resolve("made"), 0o2571).unwrap();
+    assert_eq!(mode(), 0o2571);
+    assert!(!make_folder(&fixture.resolve("made"), 0o755).unwrap());
+    assert!(matches!(make_folder(&fixture.resolve("dir/file"), 0o755), Err(DoorError::Exists(_))));
+    assert!(remove_folder(&fixture.resolve("made")).unwrap());
+    assert!(!remove_folder(&fixture.resolve("dir")).unwrap());
+    assert!(remove_folder(&fixture.resolve("dir/file")).is_err());
+}

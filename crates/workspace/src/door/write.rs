@@ -63,7 +63,7 @@ pub struct Written {
 /// When the file is not the `expected` one, is read-only, is no regular file, or has no directory (see
 /// [`create_parents`]), and when the place was replaced.
 pub fn write_atomic(resolved: &Resolved, content: &[u8], expected: Expected) -> Result<Written, DoorError> {
-    write(resolved, content, expected, Ways { like: None, in_place: None })
+    write(resolved, content, expected, Ways::default())
 }
 
 /// Writes the file at `resolved` as [`write_atomic`] does; in place, where it has other names, or where no other file can
@@ -82,7 +82,23 @@ pub fn write_keeping(
     expected: Expected,
     in_place: &InPlace<'_>,
 ) -> Result<Written, DoorError> {
-    write(resolved, content, expected, Ways { like: None, in_place: Some(in_place) })
+    write(resolved, content, expected, Ways { in_place: Some(in_place), ..Ways::default() })
+}
+
+/// Writes the file at `resolved` as [`write_keeping`] does, with these permission bits from the start; where it is written in place
+/// it keeps those that it has.
+///
+/// # Errors
+/// As [`write_keeping`].
+pub fn write_with_mode(
+    resolved: &Resolved,
+    content: &[u8],
+    expected: Expected,
+    in_place: &InPlace<'_>,
+    mode: u32,
+) -> Result<Written, DoorError> {
+    let ways = Ways { in_place: Some(in_place), mode: Some(mode & 0o7777), ..Ways::default() };
+    write(resolved, content, expected, ways)
 }
 
 /// Writes a new file at `resolved`, with the permissions, the extended attributes and, where the system allows it, the
@@ -95,14 +111,17 @@ pub fn write_like(resolved: &Resolved, content: &[u8], model: &Resolved) -> Resu
     let stat = spot.stat()?;
     Kind::of(&stat).must_be_file(&model.shown)?;
     let written =
-        write(resolved, content, Expected::Nothing, Ways { like: Some((&spot, &stat)), in_place: None })?;
+        write(resolved, content, Expected::Nothing, Ways { like: Some((&spot, &stat)), ..Ways::default() })?;
     Ok(Written { parted: other_names(&stat), ..written })
 }
 
 /// What a write takes over from another file, and what it may do where it cannot put one in the place of another.
+#[derive(Clone, Copy, Default)]
 struct Ways<'a> {
     like: Option<(&'a Spot<'a>, &'a Stat)>,
     in_place: Option<&'a InPlace<'a>>,
+    /// The permission bits of the file; else those of the file before, or the usual ones.
+    mode: Option<u32>,
 }
 
 fn other_names(stat: &Stat) -> u64 {
@@ -131,10 +150,13 @@ fn write(
     let mode_before = before.as_ref().map(bits);
     let written = Written { created: before.is_none(), hash: hash(content), parted: 0, mode_before, mode: 0 };
     let Some(stat) = &before else {
-        let temporary = Temporary::with(&spot, content).map_err(|error| error.into_door(&spot))?;
+        let is_private = ways.like.is_some() || ways.mode.is_some();
+        let temporary =
+            Temporary::with(&spot, content, is_private).map_err(|error| error.into_door(&spot))?;
         if let Some((from, stat)) = ways.like {
             take_over(from, stat, &temporary.file).map_err(|error| spot.error(error))?;
         }
+        temporary.set_mode(ways.mode).map_err(|error| spot.error(error))?;
         check_content(resolved, expected)?;
         temporary.put_in_place(expected).map_err(|error| spot.error(error))?;
         return Ok(Written { mode: now(), ..written });
@@ -144,24 +166,25 @@ fn write(
         ways.in_place.filter(|ways| others == 0 || names::all_within(ways.workspace, &resolved.path, stat));
     let written = Written { parted: if in_place.is_some() { 0 } else { others }, ..written };
     let is_replaced = (others == 0 || in_place.is_none())
-        && replace(&spot, resolved, stat, content, expected, in_place.is_some())?;
+        && replace(&spot, resolved, stat, content, expected, Ways { in_place, ..ways })?;
     if let (Some(in_place), false) = (in_place, is_replaced) {
         in_place::write(&spot, resolved, stat, content, expected, in_place)?;
     }
     Ok(Written { mode: now(), ..written })
 }
 
-/// Puts a new file in the place of the one with the facts `before`. With `or_not`, false where that cannot be done, or
-/// where the new one would not have all that the old one has.
+/// Puts a new file in the place of the one with the facts `before`. Where it may be written in place, false if that cannot be
+/// done, or if the new one would not have all that the old one has.
 fn replace(
     spot: &Spot<'_>,
     resolved: &Resolved,
     before: &Stat,
     content: &[u8],
     expected: Expected,
-    or_not: bool,
+    ways: Ways<'_>,
 ) -> Result<bool, DoorError> {
-    let temporary = match Temporary::with(spot, content) {
+    let or_not = ways.in_place.is_some();
+    let temporary = match Temporary::with(spot, content, true) {
         Ok(temporary) => temporary,
         Err(Refused::Name(Errno::ACCESS | Errno::PERM | Errno::ROFS)) if or_not => return Ok(false),
         Err(error) => return Err(error.into_door(spot)),
@@ -170,6 +193,7 @@ fn replace(
     if or_not && !is_whole {
         return Ok(false);
     }
+    temporary.set_mode(ways.mode).map_err(|error| spot.error(error))?;
     check_content(resolved, expected)?;
     match temporary.put_in_place(expected) {
         Ok(()) => Ok(true),
@@ -279,23 +303,36 @@ impl Refused {
 }
 
 impl<'a> Temporary<'a> {
-    /// A file with this content.
-    fn with(spot: &'a Spot<'a>, content: &[u8]) -> Result<Self, Refused> {
-        let mut temporary = Self::create(spot).map_err(Refused::Name)?;
+    /// A file with this content, for this user alone where it is private.
+    fn with(spot: &'a Spot<'a>, content: &[u8], is_private: bool) -> Result<Self, Refused> {
+        let mode = if is_private { 0o600 } else { 0o666 };
+        let mut temporary = Self::create(spot, Mode::from_raw_mode(mode)).map_err(Refused::Name)?;
         temporary.file.write_all(content).map_err(Refused::Content)?;
         Ok(temporary)
     }
 
-    fn create(spot: &'a Spot<'a>) -> Result<Self, Errno> {
+    fn create(spot: &'a Spot<'a>, mode: Mode) -> Result<Self, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         loop {
             let name = temporary_name();
-            match open_at(&spot.directory, &name, flags, Mode::from_raw_mode(0o666)) {
+            match open_at(&spot.directory, &name, flags, mode) {
                 Ok(file) => return Ok(Self { spot, name, file: File::from(file), placed: false }),
                 // Left by a process that was killed and had the same number.
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    fn set_mode(&self, mode: Option<u32>) -> Result<(), Errno> {
+        match mode {
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::unnecessary_cast,
+                reason = "types differ between systems"
+            )]
+            Some(mode) => rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode as RawMode)),
+            None => Ok(()),
         }
     }
 

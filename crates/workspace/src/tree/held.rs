@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::noted::Doubt;
 use super::{Content, Entry, LARGEST, Stamp, TreeIndex, Why, folder_of};
-use crate::state::FileWrite;
+use crate::state::{FileWrite, FolderWrite};
 
 /// Files that a tool is writing. Dropped without [`wrote`](Self::wrote), nobody can tell who changed them.
 #[derive(Debug)]
@@ -33,11 +34,12 @@ impl TreeIndex {
 }
 
 impl HeldFiles {
-    /// Notes what the tool wrote: no command did. Blocks.
-    pub fn wrote(mut self, writes: &[FileWrite]) {
+    /// Notes what the tool wrote, and the folders that it made or removed: no command did. Blocks.
+    pub fn wrote(mut self, writes: &[FileWrite], folders: &[FolderWrite]) {
         self.is_told = true;
         let mut guard = self.index.lock();
         let state = &mut *guard;
+        self.index.tool_changed(state, folders);
         for write in writes {
             let Some(key) = self.index.key(&write.path) else { continue };
             let Some(files) = &state.files else {
@@ -75,8 +77,10 @@ impl HeldFiles {
             // A command had changed it before: which change is whose cannot be told.
             for running in &mut state.running {
                 match running.changed.get_mut(&key) {
-                    Some((_, ambiguous)) => *ambiguous = true,
-                    None if is_other => drop(running.changed.insert(key.clone(), (old.clone(), true))),
+                    Some((_, doubt)) => *doubt = Doubt::Anybody,
+                    None if is_other => {
+                        drop(running.changed.insert(key.clone(), (old.clone(), Doubt::Anybody)));
+                    }
                     None => {}
                 }
             }
@@ -101,7 +105,9 @@ impl Drop for HeldFiles {
         for path in self.paths.iter().filter(|_| !self.is_told) {
             let old = state.files.as_ref().and_then(|files| files.get(path)).cloned();
             for running in &mut state.running {
-                running.changed.entry(path.clone()).or_insert_with(|| (old.clone(), true)).1 = true;
+                let noted =
+                    running.changed.entry(path.clone()).or_insert_with(|| (old.clone(), Doubt::Nobody));
+                noted.1 = Doubt::Anybody;
             }
         }
         for path in &self.paths {

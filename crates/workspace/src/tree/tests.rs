@@ -5,7 +5,10 @@ use fs_err as fs;
 use fs_err::os::unix::fs::symlink;
 use tempfile::TempDir;
 
+use super::noted::BESIDE;
 use super::*;
+
+mod folders;
 use crate::LINK;
 
 /// A workspace with its index.
@@ -209,13 +212,15 @@ fn what_two_sessions_may_have_changed_is_ambiguous() {
     let (second, root) = (second.end(), &stage.root);
     stage.write("again", "by the first");
     let first = first.end();
+    let among = vec!["first".to_owned(), "second".to_owned()];
+    let doubtful = || vec![Doubtful { path: root.join("both"), among: among.clone() }];
     assert_eq!(told(&second, root), ["both: - > by one of them"]);
-    assert_eq!(second.ambiguous, [root.join("both")]);
+    assert_eq!(second.ambiguous, doubtful());
     assert_eq!(
         told(&first, root),
         ["again: - > by the first", "alone: - > by the first", "both: - > by one of them"]
     );
-    assert_eq!(first.ambiguous, [root.join("both")]);
+    assert_eq!(first.ambiguous, doubtful());
 }
 
 #[test]
@@ -243,7 +248,7 @@ fn what_a_tool_writes_meanwhile_is_not_the_commands() {
     stage.write("a", "by the tool");
     // Somebody looks between the write and its notice.
     drop(stage.begin("third"));
-    held.wrote(&[FileWrite { path: place.clone(), before: state("one"), after: state("by the tool") }]);
+    held.wrote(&[FileWrite { path: place.clone(), before: state("one"), after: state("by the tool") }], &[]);
     stage.write("b", "by the command");
     assert_eq!(told(&command.end(), &stage.root), ["b: one > by the command"]);
 
@@ -252,15 +257,14 @@ fn what_a_tool_writes_meanwhile_is_not_the_commands() {
     stage.write("a", "by the command");
     let held = stage.index.hold(&"tool".into(), [place.as_path()]);
     stage.write("a", "by both");
-    held.wrote(&[FileWrite {
-        path: place.clone(),
-        before: state("by the command"),
-        after: state("by both"),
-    }]);
+    held.wrote(
+        &[FileWrite { path: place.clone(), before: state("by the command"), after: state("by both") }],
+        &[],
+    );
     let seen = command.end();
     assert_eq!(
         (told(&seen, &stage.root), seen.ambiguous),
-        (vec!["a: by the tool > by both".to_owned()], vec![place])
+        (vec!["a: by the tool > by both".to_owned()], vec![Doubtful { path: place, among: Vec::new() }])
     );
 }
 
@@ -331,7 +335,10 @@ fn a_tool_that_was_cut_off_leaves_it_open_whose_a_change_is() {
     let seen = command.end();
     assert_eq!(
         (told(&seen, &stage.root), seen.ambiguous),
-        (vec!["a: one > by one of them".into()], vec![stage.root.join("a")])
+        (
+            vec!["a: one > by one of them".into()],
+            vec![Doubtful { path: stage.root.join("a"), among: Vec::new() }]
+        )
     );
 }
 
@@ -354,11 +361,10 @@ async fn a_packed_or_new_file_that_a_command_changed_before_a_tool_is_of_both() 
         stage.write(name, "by both\n");
         let state =
             |content: &str| Some(FileState::new(hash(content.as_bytes()), content.as_bytes(), 0o100_644));
-        held.wrote(&[FileWrite {
-            path: place,
-            before: state("by the command\n"),
-            after: state("by both\n"),
-        }]);
+        held.wrote(
+            &[FileWrite { path: place, before: state("by the command\n"), after: state("by both\n") }],
+            &[],
+        );
     }
     let seen = command.end();
     assert_eq!(told(&seen, &stage.root), ["new: - > by both\n", "packed: one\n > by both\n"]);
@@ -483,7 +489,7 @@ fn what_changes_in_a_watched_workspace_is_told_with_who_did_it() {
     stage.write("a", "by a tool");
     assert_eq!(heard(&stage), [""; 0]);
     let after = FileState { content: Some(hash(b"by a tool")), size: 9, bytes: None, mode: 0o100644 };
-    held.wrote(&[FileWrite { path, before: Some(before), after: Some(after) }]);
+    held.wrote(&[FileWrite { path, before: Some(before), after: Some(after) }], &[]);
     assert_eq!(heard(&stage), ["Modified a tool"]);
     assert_eq!(heard(&stage), [""; 0]);
     // Rules that change say what is a file.
@@ -578,7 +584,7 @@ fn what_no_event_tells_of_is_seen() {
     let held = stage.index.hold(&"tool".into(), [path.as_path()]);
     stage.write("fresh/z", "by a tool");
     let after = FileState::new(hash(b"by a tool"), b"by a tool", 0o100_644);
-    held.wrote(&[FileWrite { path, before: None, after: Some(after) }]);
+    held.wrote(&[FileWrite { path, before: None, after: Some(after) }], &[]);
     let seen = stage.seen(|| stage.write("fresh/z", "by a command"));
     assert_eq!(told(&seen, &stage.root), ["fresh/z: by a tool > by a command"]);
     fs::write(stage.root.join(".git/info/exclude"), "").unwrap();
@@ -636,5 +642,6 @@ fn looks_at_parts_see_what_a_look_at_everything_sees() {
         };
         assert!(stage.index.lock().watch.is_some());
         assert_eq!(known(&stage.index), known(&plain), "seed {seed}");
+        assert_eq!(stage.index.lock().folders, plain.lock().folders, "seed {seed}");
     }
 }

@@ -11,6 +11,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use playhouse_sandbox::folder::Folder;
 use rustix::fs::{FileType, Stat};
 
+use super::folders::{self, FolderFacts, Folders};
 use super::spool::Spool;
 use super::watch::{Dirty, Watch};
 use super::{Content, Differing, Entry, Files, LARGEST, Stamp, Why, folder_of};
@@ -77,6 +78,7 @@ pub(super) enum Stopped {
 /// A look under way.
 pub(super) struct Walk<'a> {
     pub(super) old: &'a Files,
+    pub(super) old_folders: &'a Folders,
     pub(super) included: &'a Included,
     pub(super) hidden: &'a [Vec<u8>],
     pub(super) tracked: Option<&'a Tracked>,
@@ -102,9 +104,11 @@ pub(super) struct Seen {
     /// The files in the folders that were looked at.
     pub(super) files: Files,
     /// The folders that were looked at without those below them, with the folders that are in them.
-    folders: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
+    pub(super) folders: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
     /// Those that were looked at with all that is below them.
-    whole: Vec<Vec<u8>>,
+    pub(super) whole: Vec<Vec<u8>>,
+    /// The folders that were met, with those that cannot be read.
+    pub(super) inner: Folders,
     /// Folders that cannot be read, each ending in a slash.
     unreadable: Vec<Vec<u8>>,
     /// Folders that are to be looked at again: there was no room for the content of files, or they cannot be read.
@@ -158,6 +162,9 @@ impl Walk<'_> {
         for folder in std::mem::take(&mut self.seen.unreadable) {
             for (path, entry) in below(self.old, &folder) {
                 self.seen.files.insert(path.clone(), entry.clone());
+            }
+            for (path, facts) in folders::below(self.old_folders, &folder) {
+                self.seen.inner.entry(path.clone()).or_insert(*facts);
             }
             self.seen.again.insert(folder);
         }
@@ -236,10 +243,14 @@ impl Walk<'_> {
                     if let Some(inner) = self.seen.folders.get_mut(path.get(..length).unwrap_or_default()) {
                         inner.insert(path.clone());
                     }
+                    let is_ignored = hidden && !self.included.may_be_in(path) && !self.knows_below(path);
+                    #[allow(clippy::useless_conversion, reason = "types differ between systems")]
+                    let mode = u32::from(facts.st_mode) & 0o7777;
+                    self.seen.inner.insert(path.as_slice().into(), FolderFacts { mode, is_ignored });
                     if !whole && !self.dirty.leads_to(path) {
                         continue;
                     }
-                    if hidden && !self.included.may_be_in(path) && !self.knows_below(path) {
+                    if is_ignored {
                         continue;
                     }
                     let Ok(inner) = folder.below(Path::new(name)) else {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use playhouse_protocol::changes::{
-    ChangeKind, ChangeSource, ChangedFile, Coverage, FileContent, FileImage, TouchedFile, WorkspaceChanged,
+    ChangeKind, ChangeSource, ChangedFile, ChangedFolder, Coverage, FileContent, FileImage, TouchedFile,
+    WorkspaceChanged,
 };
 use playhouse_protocol::consent::{Action, Risk};
 use playhouse_protocol::event::{ChangeAuthor, ChangedPath, FilesChanged, Provisional};
@@ -119,6 +120,7 @@ pub(super) const TYPES: &[(&str, Direction, SchemaOf)] = &[
     ("FileImage", Answer, SchemaGenerator::subschema_for::<FileImage>),
     ("ChangeKind", Answer, SchemaGenerator::subschema_for::<ChangeKind>),
     ("ChangedFile", Answer, SchemaGenerator::subschema_for::<ChangedFile>),
+    ("ChangedFolder", Answer, SchemaGenerator::subschema_for::<ChangedFolder>),
     ("ChangeSource", Answer, SchemaGenerator::subschema_for::<ChangeSource>),
     ("Coverage", Answer, SchemaGenerator::subschema_for::<Coverage>),
     ("WorkspaceChanged", Answer, SchemaGenerator::subschema_for::<WorkspaceChanged>),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use playhouse_policy::Access;
 use playhouse_protocol::message::CallInput;
+use playhouse_protocol::record::Effect;
 use playhouse_workspace::hash;
 
 use super::*;
@@ -178,6 +180,15 @@ async fn observers_see_the_calls_that_may_change_the_workspace_and_no_others() {
     assert!(intent.tracked && output.ends_with("seen"), "{output}");
     call("edit", json!({"filePath": "a", "oldString": "1", "newString": "2"})).await.unwrap_err();
     call("bash", json!({"command": "true"})).await.unwrap();
+    // A program of others is not believed.
+    let of_others = [Access::Tool { server: "s".into(), tool: "peek".into() }];
+    let bash = house.registry.get("bash").unwrap();
+    let read = house.registry.get("read").unwrap();
+    for (tool, accesses, is_observed) in
+        [(bash, &of_others[..], true), (bash, &[], false), (read, &of_others, false)]
+    {
+        assert_eq!(ObservedCall { tool: &**tool, accesses }.is_observed(Effect::None), is_observed);
+    }
     assert_eq!(
         *seen.lock().unwrap(),
         [
