@@ -126,7 +126,8 @@ impl Machine {
             return self.end_attempt(open.id, AttemptOutcome::Lost, used, None, stamp);
         }
         let files = if adjusted { Vec::new() } else { self.refused_files(&error) };
-        let error = if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open) };
+        let error =
+            if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open, stamp) };
         // What it said was for this: records do without.
         let error = ErrorInfo { said: None, ..error };
         let outcome = AttemptOutcome::Failed { error: error.clone() };
