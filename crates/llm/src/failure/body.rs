@@ -20,7 +20,7 @@ pub(crate) fn is_page(body: &[u8]) -> bool {
     }
     let begins =
         |word: &&str| body.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()));
-    PAGES.iter().any(|word| begins(&word))
+    PAGES.iter().any(begins)
 }
 
 /// A body for people: what an HTML page is titled, or the beginning of a text.
