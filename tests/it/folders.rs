@@ -66,11 +66,47 @@ fn where_nothing_can_be_hidden_it_is_asked_about_by_name() {
     assert_eq!(verdict(&stage, "grep WORD src/a.txt"), "allow\n");
     assert_eq!(verdict(&stage, "rg WORD"), "allow\n", "it leaves out hidden files by itself");
     assert!(verdict(&stage, "rg --hidden WORD").starts_with("ask: read .env"));
+    // A word may be a pattern or the value of an option: what lies where the command runs is read.
+    for command in [
+        "grep -rf src/a.txt",
+        "grep -r src",
+        "git grep src",
+        "rg --hidden src",
+        "find -newer src/a.txt -exec cat {} +",
+        "tar cf - -T src/a.txt",
+        "rsync --files-from=src/a.txt . out",
+    ] {
+        let said = verdict(&stage, command);
+        assert!(said.starts_with("ask: read .env: "), "{command}: {said}");
+    }
+    assert_eq!(verdict(&stage, "find src/a.txt -newer src/a.txt -exec cat {} +"), "allow\n");
     // Git would take in what looks empty.
     let input = json!({"command": "grep -r WORD . && git add -A"}).to_string();
     let git =
         stage.playhouse(["tool", "--sandbox", "required", "--verdict", "bash", "--input", &input]).is(0);
     assert!(git.stdout.starts_with("ask: read .env"), "{}", git.stdout);
+}
+
+#[test]
+fn changes_of_a_file_that_git_tracks_are_shown_as_a_read_of_it() {
+    let stage = stage("");
+    let git = |arguments: &[&str]| {
+        let git = std::process::Command::new("git").arg("-C").arg(&stage.workspace).args(arguments).output();
+        assert!(git.unwrap().status.success(), "{arguments:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["add", "src"]);
+    assert_eq!(verdict(&stage, "git diff"), "allow\n", "git does not track it");
+    git(&["add", "-f", ".env"]);
+    for command in ["git diff", "git diff .env", "cd src && git diff", "git add -p", "git blame .env"] {
+        let said = verdict(&stage, command);
+        assert!(said.starts_with("ask: read .env: "), "{command}: {said}");
+    }
+    for command in
+        ["git diff src", "git diff -- src", "git diff --cached", "git status", "git blame src/a.txt"]
+    {
+        assert_eq!(verdict(&stage, command), "allow\n", "{command}");
+    }
 }
 
 #[test]

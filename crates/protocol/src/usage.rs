@@ -120,10 +120,11 @@ pub struct Usage {
     pub inner: Vec<InnerUsage>,
 }
 
-/// What a call inside of an answer used, which another model of the same provider answered.
+/// What a call inside of an answer used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InnerUsage {
-    /// The model, as the provider names it.
+    /// The model, as the provider names it; empty for the one that was asked. Its calls are priced each by itself and become
+    /// part of its row.
     pub model: String,
     /// Exclusive token counts.
     pub tokens: Tokens,

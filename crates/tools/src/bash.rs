@@ -5,6 +5,7 @@ mod hidden;
 mod live;
 mod report;
 mod touched;
+mod tracked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +141,12 @@ impl TypedTool for Bash {
             .pool
             .run(move || {
                 let told = touched::touched(&command, workdir.as_deref().unwrap_or("."), &workspace);
-                let found = told.map(|told| {
+                let found = told.map(|mut told| {
+                    if !told.tracked.is_empty() {
+                        // What looks empty to git is shown as it was.
+                        let shown = tracked::look(&told.tracked, &workspace, &host.showing());
+                        told.accesses.extend(hidden::asked(shown));
+                    }
                     let folders = match told.folders.is_empty() {
                         true => Found::default(),
                         false => hidden::look(&told.folders, &workspace, &host.showing()),

@@ -18,9 +18,9 @@ const FALLBACK: &str = "fallback_message";
 /// What the whole answer used, told apart.
 #[derive(Debug, PartialEq)]
 pub(super) struct Split {
-    /// What the model used that was asked.
+    /// What the model used that was asked, without its calls in `inner`.
     pub(super) own: Tokens,
-    /// What other models used.
+    /// What other models used, and other calls of the same one.
     pub(super) inner: Vec<InnerUsage>,
     /// Whether all figures are counts and agree with each other.
     pub(super) agrees: bool,
@@ -29,6 +29,7 @@ pub(super) struct Split {
 /// Tells apart what an answer used whose own figures are `whole`.
 ///
 /// - Calls of the kind `message` are in these figures, unless a fallback gave the answer: then they are the fallback's.
+/// - Calls of the model that was asked are told apart as well: which prices hold depends on the size of each.
 /// - Other calls are beside them (`compaction`, `advisor_message`), unless all of the same model add up to them.
 pub(super) fn split(
     convention: UsageConvention,
@@ -56,21 +57,51 @@ pub(super) fn split(
         }
     }
     let sum = |calls: &[(String, Tokens)]| calls.iter().fold(Tokens::default(), |sum, call| sum + call.1);
+    let mut inner = calls_of_others;
     match fallback {
         Some(model) => {
-            let inner = InnerUsage { model, tokens: whole, answers: true };
-            calls_of_others.insert(0, inner);
-            Split { own: sum(&own), inner: calls_of_others, agrees }
+            inner.insert(0, InnerUsage { model, tokens: whole, answers: true });
+            let first = own.pop().map(|(_, tokens)| tokens).unwrap_or_default();
+            inner.extend(own.into_iter().map(|(_, tokens)| own_call(tokens)));
+            Split { own: first, inner, agrees }
         }
         None => {
             let all = sum(&own);
-            own.retain(|(kind, _)| kind != ANSWER);
-            let others = sum(&own);
+            let (answers, others): (Vec<_>, Vec<_>) = own.into_iter().partition(|(kind, _)| kind == ANSWER);
             // Output may have grown since the calls were listed.
-            let answer = all.all_input().saturating_sub(others.all_input());
+            let answer = sum(&answers).all_input();
             let is_sum = answer != whole.all_input() && all.all_input() == whole.all_input();
-            let beside = if is_sum { Tokens::default() } else { others };
-            Split { own: whole + beside, inner: calls_of_others, agrees }
+            let (answers_in, others_in) = (is_sum || answer == whole.all_input(), is_sum);
+            let mut own = whole;
+            let answers = answers.iter().skip(1).filter(|_| answers_in).map(|call| (call.1, true));
+            for (tokens, is_in_whole) in others.iter().map(|call| (call.1, others_in)).chain(answers) {
+                if !is_in_whole {
+                    inner.push(own_call(tokens));
+                } else if let Some(rest) = less(own, tokens) {
+                    own = rest;
+                    inner.push(own_call(tokens));
+                }
+            }
+            Split { own, inner, agrees }
         }
     }
+}
+
+/// A call of the model that was asked.
+fn own_call(tokens: Tokens) -> InnerUsage {
+    InnerUsage { model: String::new(), tokens, answers: false }
+}
+
+/// `whole` without `part`, where that is in it.
+fn less(whole: Tokens, part: Tokens) -> Option<Tokens> {
+    Some(Tokens {
+        input: whole.input.checked_sub(part.input)?,
+        cache_read: whole.cache_read.checked_sub(part.cache_read)?,
+        cache_write_5m: whole.cache_write_5m.checked_sub(part.cache_write_5m)?,
+        cache_write_30m: whole.cache_write_30m.checked_sub(part.cache_write_30m)?,
+        cache_write_1h: whole.cache_write_1h.checked_sub(part.cache_write_1h)?,
+        cache_write_12h: whole.cache_write_12h.checked_sub(part.cache_write_12h)?,
+        output: whole.output.checked_sub(part.output)?,
+        reasoning: whole.reasoning.checked_sub(part.reasoning)?,
+    })
 }

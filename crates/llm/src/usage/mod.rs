@@ -13,8 +13,8 @@ mod table;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
-use playhouse_protocol::Usage;
 use playhouse_protocol::usage::{Quality, Tokens};
+use playhouse_protocol::{Cost, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -119,6 +119,8 @@ pub(crate) struct Reported {
     /// What is known of each side, with the figures that say so.
     input: Option<(Side, Map<String, Value>)>,
     output: Option<(Side, Map<String, Value>)>,
+    /// What the provider says that the answer cost: the last amount above 0.
+    cost: Option<Cost>,
     /// Ways of service that the answer names beside its usage objects.
     served: Option<String>,
     /// How often something new was reported.
@@ -133,6 +135,7 @@ impl Reported {
             undisputed: None,
             input: None,
             output: None,
+            cost: None,
             served: None,
             reports: 0,
         }
@@ -147,20 +150,36 @@ impl Reported {
             return;
         }
         self.reports += 1;
+        let unknown = read::unknown(&self.figures);
+        let lacks_unknown = read::unknown(&before).iter().any(|name| !unknown.contains(name));
+        let cost = service::cost(&self.figures);
+        if cost.is_some_and(|cost| cost > Cost::ZERO) || self.cost.is_none() {
+            self.cost = cost;
+        }
         // A report counts as a whole. Where its figures do not add up, those that it leaves out may stand in an earlier one.
         let figures = self.completed(usage);
-        let (reading, figures) = match read::read(self.convention, &figures) {
+        let (mut reading, figures) = match read::read(self.convention, &figures) {
             whole if whole.agrees => (whole, figures),
             whole => match read::read(self.convention, &self.figures) {
                 merged if merged.agrees => (merged, self.figures.clone()),
                 _ => (whole, figures),
             },
         };
+        // As much as was written before, without a word of the lifetimes, was written for as long.
+        if let (Some(tokens), Some((known, _))) = (&mut reading.input, &self.input)
+            && !reading.has_lifetimes
+            && tokens.cache_writes() == known.tokens.cache_writes()
+        {
+            tokens.cache_write_5m = known.tokens.cache_write_5m;
+            tokens.cache_write_30m = known.tokens.cache_write_30m;
+            tokens.cache_write_1h = known.tokens.cache_write_1h;
+            tokens.cache_write_12h = known.tokens.cache_write_12h;
+        }
         let side = |tokens: Option<Tokens>| {
             tokens.map(|tokens| (Side { tokens, agrees: reading.agrees }, figures.clone()))
         };
         let agree = take(&mut self.input, side(reading.input)) & take(&mut self.output, side(reading.output));
-        if !agree || lists_fewer_calls {
+        if !agree || lists_fewer_calls || lacks_unknown {
             self.undisputed.get_or_insert(before);
         }
     }
@@ -220,7 +239,7 @@ impl Reported {
                 None => figures,
             }),
             served,
-            provider_cost: service::cost(&self.figures),
+            provider_cost: self.cost,
             inner: split.inner,
         })
     }
@@ -270,11 +289,13 @@ fn sum(values: &[Value]) -> u64 {
 
 /// The fields of a usage object that are named as counts of tokens and that nobody reads: names with `/` between them.
 pub fn unknown_figures(usage: &Usage) -> Vec<String> {
-    let raw = match &usage.raw {
-        Some(Value::Array(reports)) => reports.last(),
-        raw => raw.as_ref(),
+    let reports = match &usage.raw {
+        Some(Value::Array(reports)) => reports.as_slice(),
+        raw => raw.as_slice(),
     };
-    raw.and_then(Value::as_object).map(read::unknown).unwrap_or_default()
+    let names: BTreeSet<String> =
+        reports.iter().filter_map(Value::as_object).flat_map(read::unknown).collect();
+    names.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub(super) struct Reading {
     pub(super) output: Option<Tokens>,
     /// Whether all figures are counts and agree with each other.
     pub(super) agrees: bool,
+    /// Whether it says for how long what was written is kept.
+    pub(super) has_lifetimes: bool,
 }
 
 impl Reading {
@@ -240,7 +242,12 @@ pub(super) fn read(convention: UsageConvention, raw: &Map<String, Value>) -> Rea
     let has_writes = detailed || written.count > 0;
     let has_input = [prompt, beside, hit, miss].iter().any(|found| found.most.is_some()) || has_writes;
     let has_output = completion.most.is_some() || reasoning.most.is_some();
-    Reading { input: has_input.then_some(input), output: has_output.then_some(output), agrees }
+    Reading {
+        input: has_input.then_some(input),
+        output: has_output.then_some(output),
+        agrees,
+        has_lifetimes: known > 0,
+    }
 }
 
 /// Whether a usage object has the figure of all input, or that of all output.

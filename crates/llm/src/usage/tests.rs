@@ -1,10 +1,11 @@
+mod properties;
+
 use std::fmt::Write as _;
 
 use playhouse_protocol::usage::InnerUsage;
-use proptest::prelude::*;
 use serde_json::json;
 
-use super::table::{Count, FIGURES, Figure, INPUT_DETAILS, OUTPUT_DETAILS, Place, Relation};
+use super::table::{Count, FIGURES, Place, Relation};
 use super::*;
 
 const NONE: Tokens = Tokens {
@@ -29,12 +30,22 @@ const ALL: [UsageConvention; 8] = [
     UsageConvention::AlibabaChat,
 ];
 
-fn reported(convention: UsageConvention, reports: &[Value]) -> Option<Usage> {
+/// What is reported, with each call of the model that was asked by itself.
+fn told_apart(convention: UsageConvention, reports: &[Value]) -> Option<Usage> {
     let mut reported = Reported::new(convention);
     for report in reports {
         reported.add(report.as_object().unwrap());
     }
     reported.usage(Some("m"))
+}
+
+/// The same as in its row.
+fn reported(convention: UsageConvention, reports: &[Value]) -> Option<Usage> {
+    let mut usage = told_apart(convention, reports)?;
+    let (own, inner) = usage.inner.into_iter().partition(|call: &InnerUsage| call.model.is_empty());
+    usage.inner = inner;
+    usage.tokens = Vec::into_iter(own).fold(usage.tokens, |sum, call| sum + call.tokens);
+    Some(usage)
 }
 
 fn read(convention: UsageConvention, reports: &[Value]) -> (Tokens, Quality) {
@@ -332,6 +343,28 @@ fn a_report_counts_as_a_whole() {
             Tokens { input: 20, cache_write_5m: 9, output: 1, ..NONE },
             Quality::Reported,
         ),
+        // As much was written as the earlier one knew, which said for how long.
+        (
+            Anthropic,
+            vec![
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 180, "cache_creation":
+                    {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 180}, "output_tokens": 1}),
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 180, "cache_read_input_tokens": 0,
+                    "output_tokens": 100}),
+            ],
+            Tokens { input: 20, cache_write_1h: 180, output: 100, ..NONE },
+            Quality::Reported,
+        ),
+        (
+            Anthropic,
+            vec![
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 8, "cache_creation":
+                    {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 5}, "output_tokens": 1}),
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 8, "output_tokens": 100}),
+            ],
+            Tokens { input: 20, cache_write_5m: 3, cache_write_1h: 5, output: 100, ..NONE },
+            Quality::Reported,
+        ),
         // The thoughts of an earlier report are no part of a later answer without any.
         (
             OpenaiChat,
@@ -465,6 +498,46 @@ fn calls_inside_of_an_answer_are_told_apart() {
 }
 
 #[test]
+fn each_call_of_the_model_that_was_asked_is_by_itself() {
+    let tokens = |input, output| Tokens { input, output, ..NONE };
+    let call =
+        |kind: &str, input, output| json!({"type": kind, "input_tokens": input, "output_tokens": output});
+    for (whole, calls, own, others) in [
+        ((60, 10), vec![call("compaction", 200, 7), call("message", 60, 10)], (60, 10), vec![(200, 7)]),
+        // An answer without a count beside a call that has one.
+        ((60, 0), vec![call("compaction", 200, 7)], (60, 0), vec![(200, 7)]),
+        ((60, 10), vec![call("message", 25, 4), call("message", 35, 6)], (25, 4), vec![(35, 6)]),
+        ((260, 17), vec![call("compaction", 200, 7), call("message", 60, 10)], (60, 10), vec![(200, 7)]),
+        // It has grown.
+        ((260, 20), vec![call("compaction", 200, 7), call("message", 60, 10)], (60, 13), vec![(200, 7)]),
+        // They are not what adds up to it.
+        ((60, 10), vec![call("message", 20, 4), call("message", 35, 6)], (60, 10), vec![]),
+        ((60, 3), vec![call("message", 25, 4), call("message", 35, 6)], (60, 3), vec![]),
+    ] {
+        let whole = json!({"input_tokens": whole.0, "output_tokens": whole.1, "iterations": calls});
+        let usage = told_apart(UsageConvention::Anthropic, std::slice::from_ref(&whole)).unwrap();
+        assert!(usage.inner.iter().all(|call| call.model.is_empty() && !call.answers));
+        let found: Vec<Tokens> = usage.inner.iter().map(|call| call.tokens).collect();
+        let others: Vec<Tokens> = others.into_iter().map(|(input, output)| tokens(input, output)).collect();
+        assert_eq!((usage.tokens, found), (tokens(own.0, own.1), others), "{whole}");
+    }
+}
+
+#[test]
+fn a_figure_that_a_later_report_takes_back_is_in_doubt() {
+    let usage = |mystery: u64, cost: f64| {
+        json!({"prompt_tokens": 100, "completion_tokens": 5, "cost": cost,
+            "prompt_tokens_details": {"mystery_tokens": mystery}})
+    };
+    let taken_back = reported(UsageConvention::OpenaiChat, &[usage(500, 0.5), usage(0, 0.0)]).unwrap();
+    assert_eq!(taken_back.quality, Quality::Unreconciled);
+    assert_eq!(unknown_figures(&taken_back), ["prompt_tokens_details/mystery_tokens"]);
+    assert_eq!(taken_back.provider_cost.map(|cost| cost.to_string()), Some("$0.5000".to_owned()));
+    let free = reported(UsageConvention::OpenaiChat, &[usage(0, 0.0)]).unwrap();
+    assert_eq!(free.provider_cost, Some(Cost::ZERO));
+}
+
+#[test]
 fn ways_of_service_and_costs_are_read() {
     let served = |usage: Value| {
         reported(UsageConvention::Anthropic, &[with(json!({"input_tokens": 1}), &usage)]).unwrap().served
@@ -496,98 +569,6 @@ fn ways_of_service_and_costs_are_read() {
         (json!({}), None),
     ] {
         assert_eq!(cost(usage.clone()).as_deref(), expected, "{usage}");
-    }
-}
-
-fn figure_value() -> impl Strategy<Value = Value> {
-    prop_oneof![
-        Just(Value::Null),
-        Just(json!(0)),
-        (0_u64..100_000).prop_map(|count| json!(count)),
-        (0_u64..100_000).prop_map(|count| json!(f64::from(u32::try_from(count).unwrap()))),
-        Just(json!(u64::MAX)),
-        Just(json!(-1)),
-        Just(json!("7")),
-    ]
-}
-
-/// A figure of the table at its place, or one that it does not know.
-fn drawn_figure() -> impl Strategy<Value = (String, Value)> {
-    let unknown = Just("server_details/dream_tokens".to_owned());
-    let known = (0..FIGURES.len(), 0_usize..4).prop_map(|(index, details)| {
-        let figure = &FIGURES[index];
-        match figure.place {
-            Place::Top | Place::Anywhere => figure.name.to_owned(),
-            Place::Input => format!("{}/{}", INPUT_DETAILS[details % INPUT_DETAILS.len()], figure.name),
-            Place::Output => format!("{}/{}", OUTPUT_DETAILS[details % OUTPUT_DETAILS.len()], figure.name),
-        }
-    });
-    (prop_oneof![9 => known, 1 => unknown], figure_value())
-}
-
-fn drawn_usage() -> impl Strategy<Value = Value> {
-    prop::collection::vec(drawn_figure(), 0..8).prop_map(|figures| {
-        let mut usage = json!({});
-        for (path, value) in figures {
-            let mut place = &mut usage;
-            for name in path.split('/') {
-                if !place.is_object() {
-                    *place = json!({});
-                }
-                place = &mut place[name];
-            }
-            *place = value;
-        }
-        usage
-    })
-}
-
-/// The largest count at the figures of this kind.
-fn largest(usage: &Value, is_it: impl Fn(&Figure) -> bool) -> u64 {
-    fn leaves<'a>(path: String, value: &'a Value, found: &mut Vec<(String, &'a Value)>) {
-        match value {
-            Value::Object(members) => {
-                for (name, value) in members {
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-                    leaves(path, value, found);
-                }
-            }
-            _ => found.push((path, value)),
-        }
-    }
-    let mut found = Vec::new();
-    leaves(String::new(), usage, &mut found);
-    let known =
-        found.iter().filter(|(path, _)| FIGURES.iter().any(|figure| is_it(figure) && figure.is_at(path)));
-    known.filter_map(|(_, value)| read::count(value)).max().unwrap_or(0)
-}
-
-proptest! {
-    /// Whatever is reported, however often: what was counted once is in the row, or the row says that it is not sure.
-    #[test]
-    fn no_row_is_free_without_a_word(
-        usages in prop::collection::vec(drawn_usage(), 1..4),
-        convention in prop::sample::select(ALL.to_vec()),
-    ) {
-        let Some(usage) = reported(convention, &usages) else {
-            // No figure of input or output at all: the caller estimates.
-            let is_count = |figure: &Figure| !matches!(figure.counts, Count::Total | Count::Part | Count::InnerInput | Count::InnerHit | Count::InnerOutput);
-            prop_assert!(usages.iter().all(|usage| largest(usage, is_count) == 0));
-            return Ok(());
-        };
-        let is_input = |figure: &Figure| !matches!(
-            figure.counts,
-            Count::Completion | Count::Reasoning | Count::Total | Count::Part | Count::InnerInput | Count::InnerHit | Count::InnerOutput
-        );
-        let is_output = |figure: &Figure| matches!(figure.counts, Count::Completion | Count::Reasoning);
-        if usage.quality == Quality::Reported {
-            for drawn in &usages {
-                let most = |is_it: &dyn Fn(&Figure) -> bool| largest(drawn, is_it);
-                prop_assert!(usage.tokens.all_input() >= most(&is_input), "{usage:?}");
-                prop_assert!(usage.tokens.output.saturating_add(usage.tokens.reasoning) >= most(&is_output), "{usage:?}");
-                prop_assert!(unknown_figures(&usage).is_empty());
-            }
-        }
     }
 }
 

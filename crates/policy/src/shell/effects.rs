@@ -3,7 +3,7 @@
 //! A command that is not listed is judged by its text alone, unless a redirection names a file.
 
 use super::words::Word;
-use super::{paths, sed};
+use super::{operands, paths, sed, transfers};
 use crate::{AccessKind, Known};
 
 /// What is known of one word of a command.
@@ -17,6 +17,8 @@ pub(super) struct Effect<'a> {
     pub(super) known: Known,
     /// What is written in it, where it is a directory.
     pub(super) into: Vec<&'a str>,
+    /// Whether it is a path only where something is there.
+    pub(super) if_there: bool,
 }
 
 /// Which of the words of a command that are no options it writes.
@@ -69,13 +71,29 @@ const WRITERS: &[Writer] = &[
         reads: true,
         ..writer(&["cp", "gcp", "install"], Written::CopiedTo)
     },
-    writer(&["rsync"], Written::CopiedTo),
+    Writer {
+        valued: &["-e", "--rsh", "-f", "--filter", "--exclude", "--include"],
+        reads: true,
+        ..writer(&["rsync"], Written::CopiedTo)
+    },
+    Writer {
+        valued: &["-c", "-D", "-F", "-i", "-J", "-l", "-o", "-P", "-S", "-X"],
+        reads: true,
+        ..writer(&["scp"], Written::CopiedTo)
+    },
     Writer {
         outputs: &["-t", "--target-directory"],
         valued: &["-S", "--suffix"],
+        reads: true,
         ..writer(&["mv", "gmv"], Written::MovedTo)
     },
-    Writer { outputs: &["-t"], valued: &["-S", "--suffix"], ..writer(&["ln"], Written::CopiedTo) },
+    // What has another name can be read by that.
+    Writer {
+        outputs: &["-t"],
+        valued: &["-S", "--suffix"],
+        reads: true,
+        ..writer(&["ln"], Written::CopiedTo)
+    },
     Writer {
         outputs: &["-o", "--output"],
         valued: &["-k", "--key", "-t", "--field-separator", "-S", "--buffer-size", "-T", "--parallel"],
@@ -93,9 +111,21 @@ const WRITERS: &[Writer] = &[
         reads: true,
         ..writer(&["xxd"], Written::Second)
     },
-    Writer { outputs: &["-o", "--output"], ..writer(&["iconv", "pandoc", "tree"], Written::Nothing) },
     Writer {
-        outputs: &["-o", "--output", "-D", "--dump-header", "-c", "--cookie-jar", "--trace"],
+        outputs: &["-o", "--output"],
+        valued: &["-f", "--from-code", "-t", "--to-code"],
+        reads: true,
+        ..writer(&["iconv", "pandoc"], Written::Nothing)
+    },
+    Writer {
+        outputs: &["-o", "--output"],
+        valued: &["-n", "--head-count", "-i", "--input-range", "--random-source"],
+        reads: true,
+        ..writer(&["shuf", "gshuf"], Written::Nothing)
+    },
+    Writer { outputs: &["-o"], ..writer(&["tree"], Written::Nothing) },
+    Writer {
+        outputs: &["-o", "--output", "--output-dir", "-D", "--dump-header", "-c", "--cookie-jar", "--trace"],
         // Letters behind one of these belong to its value.
         valued: &[
             "-A", "-b", "-C", "-d", "-e", "-E", "-F", "-H", "-K", "-m", "-P", "-Q", "-r", "-t", "-T", "-u",
@@ -136,16 +166,108 @@ const WRITERS: &[Writer] = &[
 
 /// Commands that show what is in the files that they name, and write none.
 const SHOWING: &[&str] = &[
-    ".", "awk", "base64", "bat", "cat", "cmp", "comm", "cut", "diff", "egrep", "fgrep", "fold", "gawk",
-    "grep", "head", "hexdump", "jq", "less", "mawk", "more", "nl", "od", "paste", "rev", "rg", "sed",
-    "source", "strings", "tac", "tail", "tr",
+    ".",
+    "ack",
+    "ag",
+    "awk",
+    "base32",
+    "base64",
+    "basenc",
+    "bat",
+    "batcat",
+    "bzcat",
+    "bzgrep",
+    "bzless",
+    "bzmore",
+    "cat",
+    "cmp",
+    "colordiff",
+    "column",
+    "comm",
+    "csplit",
+    "cut",
+    "diff",
+    "diff3",
+    "egrep",
+    "expand",
+    "fgrep",
+    "fmt",
+    "fold",
+    "gawk",
+    "ggrep",
+    "gojq",
+    "grep",
+    "gzcat",
+    "hd",
+    "head",
+    "hexdump",
+    "jaq",
+    "join",
+    "jq",
+    "less",
+    "look",
+    "lzcat",
+    "mawk",
+    "more",
+    "nawk",
+    "nl",
+    "od",
+    "paste",
+    "pcre2grep",
+    "pcregrep",
+    "pr",
+    "rev",
+    "rg",
+    "rgrep",
+    "sdiff",
+    "sed",
+    "source",
+    "split",
+    "strings",
+    "tac",
+    "tail",
+    "tr",
+    "tsort",
+    "ug",
+    "ugrep",
+    "unexpand",
+    "uuencode",
+    "xmllint",
+    "xzcat",
+    "xzgrep",
+    "xzless",
+    "yq",
+    "zcat",
+    "zegrep",
+    "zfgrep",
+    "zgrep",
+    "zless",
+    "zmore",
+    "zstdcat",
+    "zstdgrep",
+    "zstdless",
 ];
+/// Commands that write the files which they name, beside [`WRITERS`].
+const OTHER_WRITERS: &[&str] = &["bsdtar", "dd", "gtar", "tar", "unzip"];
+/// Options of openssl whose value is a file that is read.
+const OPENSSL_INPUTS: &[&str] = &["-CAfile", "-cert", "-in", "-inkey", "-key", "-kfile"];
 
 /// Subcommands of git that change or remove the files which they name.
 const GIT_WRITING: &[&str] = &["checkout", "clean", "mv", "restore", "rm"];
+/// Options of `git checkout` with the name of a branch.
+const GIT_BRANCHING: &[&str] = &["-b", "-B", "--orphan", "--conflict"];
 /// Options of git's subcommands whose value is a file that is written.
 const GIT_OUTPUTS: &[(&str, &[&str])] =
     &[("archive", &["-o", "--output"]), ("format-patch", &["-o", "--output-directory", "--output"])];
+
+/// Whether a program, or a subcommand of git, may write the files that it names.
+pub(super) fn is_writer(name: &str, subcommand: Option<&str>) -> bool {
+    let writes = |writer: &Writer| writer.names.contains(&name) && writer.written != Written::Nothing;
+    let by_git = |subcommand: &str| GIT_WRITING.contains(&subcommand) || subcommand == "bundle";
+    WRITERS.iter().any(writes)
+        || OTHER_WRITERS.contains(&name)
+        || (name == "git" && subcommand.is_some_and(by_git))
+}
 
 /// What the command of `words` does for certain to files that it names.
 pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
@@ -173,14 +295,25 @@ pub(super) fn known<'a>(name: &str, words: &'a [Word]) -> Vec<Effect<'a>> {
             .find(|writer| writer.names.contains(&name))
             .map_or_else(Vec::new, |writer| writer.of(words)),
     };
+    match name {
+        "curl" => known.extend(transfers::sent(words)),
+        "openssl" => {
+            let inputs = words.windows(2).filter(|pair| OPENSSL_INPUTS.contains(&pair[0].text.as_str()));
+            known.extend(inputs.map(|pair| Effect::read(&pair[1].text)));
+        }
+        "rsync" | "scp" => {
+            // What lies on another host.
+            known.retain(|effect| effect.path.split('/').next().is_none_or(|first| !first.contains(':')));
+        }
+        _ => {}
+    }
+    if matches!(name, "curl" | "wget") {
+        known.extend(transfers::kept(name, words).into_iter().map(Effect::aside));
+    }
     if known.is_empty() && SHOWING.contains(&name) && (name != "sed" || sed::is_understood(words)) {
         let pattern = paths::pattern_of(name, words);
         let files = words.iter().enumerate().skip(1).filter(|(at, _)| pattern != Some(*at));
         known = files.flat_map(|(_, word)| paths::in_argument(word)).map(Effect::read).collect();
-    }
-    if name.ends_with("cp") && words.iter().any(|word| makes_links(&word.text)) {
-        // Another name to write by.
-        known.retain(|effect| effect.kind == AccessKind::Write);
     }
     known.retain(|effect| !effect.path.is_empty() && effect.path != "-" && !paths::is_nowhere(effect.path));
     known
@@ -197,21 +330,13 @@ fn is_mode(text: &str) -> bool {
     !rights.is_empty() && rights.chars().all(|right| "rwxXst,+=ugoa".contains(right))
 }
 
-/// Whether `text` is an option of `cp` with which it makes links.
-fn makes_links(text: &str) -> bool {
-    match text.strip_prefix("--") {
-        Some(long) => long.starts_with('l') || long.starts_with("sy"),
-        None => text.starts_with('-') && text.contains(['l', 's']),
-    }
-}
-
 fn written<'a>(files: impl IntoIterator<Item = &'a Word>) -> Vec<Effect<'a>> {
     files.into_iter().map(|word| Effect::written(&word.text)).collect()
 }
 
 impl<'a> Effect<'a> {
     fn written(path: &'a str) -> Self {
-        Self { path, kind: AccessKind::Write, known: Known::Purpose, into: Vec::new() }
+        Self { path, kind: AccessKind::Write, known: Known::Purpose, into: Vec::new(), if_there: false }
     }
 
     /// What an option names, whatever the command is for.
@@ -219,8 +344,8 @@ impl<'a> Effect<'a> {
         Self { known: Known::Aside, ..Self::written(path) }
     }
 
-    fn read(path: &'a str) -> Self {
-        Self { path, kind: AccessKind::Read, known: Known::Purpose, into: Vec::new() }
+    pub(super) fn read(path: &'a str) -> Self {
+        Self { kind: AccessKind::Read, ..Self::written(path) }
     }
 }
 
@@ -266,6 +391,9 @@ impl Writer {
             if is_written {
                 let into = if is_target { names(&plain[..at]) } else { Vec::new() };
                 effects.push(Effect { into, ..Effect::written(path) });
+                if self.reads && self.written == Written::MovedTo && !is_target {
+                    effects.push(Effect::read(path));
+                }
             } else if self.reads {
                 effects.push(Effect::read(path));
             }
@@ -354,13 +482,16 @@ fn by_git(words: &[Word]) -> Vec<Effect<'_>> {
     let (subcommand, rest) = (words[at].text.as_str(), &words[at + 1..]);
     if GIT_WRITING.contains(&subcommand) {
         // What stands before `--` may be a branch.
-        let files = match rest.iter().position(|word| word.text == "--") {
-            Some(end) => &rest[end + 1..],
-            None if subcommand == "checkout" => &[],
-            None => rest,
-        };
-        let Arguments { plain, .. } = arguments(files, &[], &["-s", "--source"], true);
-        return plain.into_iter().map(Effect::written).collect();
+        let end = rest.iter().position(|word| word.text == "--");
+        let files = end.map_or(rest, |end| &rest[end + 1..]);
+        let if_there = subcommand == "checkout" && end.is_none();
+        let valued: &[&str] = if if_there { GIT_BRANCHING } else { &["-s", "--source"] };
+        let Arguments { plain, .. } = arguments(files, &[], valued, true);
+        return plain.into_iter().map(|path| Effect { if_there, ..Effect::written(path) }).collect();
+    }
+    if matches!(subcommand, "blame" | "annotate") {
+        let Arguments { plain, .. } = arguments(rest, &[], &["-L", "-S"], true);
+        return plain.into_iter().map(Effect::read).collect();
     }
     if subcommand == "bundle" && rest.first().is_some_and(|word| word.text == "create") {
         return written(rest.iter().skip(1).find(|word| !word.text.starts_with('-')));
@@ -391,13 +522,8 @@ fn by_find(words: &[Word]) -> Vec<Effect<'_>> {
         }
     }
     if words.iter().any(|word| word.text == "-delete") {
-        let is_option = |text: &str| matches!(text, "-H" | "-L" | "-P") || text.starts_with("-O");
-        let roots = words.iter().skip(1).skip_while(|word| is_option(&word.text));
-        let roots: Vec<&Word> = roots.take_while(|word| !word.text.starts_with(['-', '(', '!'])).collect();
-        match roots.is_empty() {
-            true => effects.push(Effect::written(".")),
-            false => effects.extend(written(roots)),
-        }
+        let roots = operands::roots(words).filter(|roots| !roots.is_empty());
+        effects.extend(roots.unwrap_or_else(|| vec!["."]).into_iter().map(Effect::written));
     }
     effects
 }
@@ -458,117 +584,4 @@ fn unpacked(directories: Vec<&str>) -> Vec<Effect<'_>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(script: &str) -> String {
-        let words: Vec<Word> =
-            script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
-        let effects = known(script.split(' ').next().unwrap(), &words);
-        let effects = effects.iter().map(|Effect { path, kind, known, into }| {
-            let kind = match (kind, known) {
-                (AccessKind::Write, Known::Aside) => "o",
-                (AccessKind::Write, _) => "w",
-                _ => "r",
-            };
-            let into = if into.is_empty() { String::new() } else { format!("/{{{}}}", into.join(",")) };
-            format!("{kind} {path}{into}")
-        });
-        effects.collect::<Vec<_>>().join("; ")
-    }
-
-    #[test]
-    fn what_is_written_is_told() {
-        for (script, expected) in [
-            ("sort -o b a", "r a; o b"),
-            ("sort -uo b a", "r a; o b"),
-            ("sort -ob a", "r a; o b"),
-            ("sort -k 2 --output=b a", "r a; o b"),
-            ("sort --out b a", "r a; o b"),
-            ("uniq a b", "r a; w b"),
-            ("uniq -f 1 a", "r a"),
-            ("tee -a x y", "w x; w y"),
-            ("git log --output=x", "o x"),
-            ("git -C d log -p --output x", "o x"),
-            ("git format-patch -o d HEAD~1", "o d"),
-            ("git archive -o a.tar HEAD", "o a.tar"),
-            ("git bundle create a.bundle HEAD", "w a.bundle"),
-            ("git checkout main", ""),
-            ("git checkout -- a b", "w a; w b"),
-            ("git restore -s HEAD~1 a", "w a"),
-            ("git rm -f a", "w a"),
-            ("git status --porcelain", ""),
-            ("find . -fprint b", "o b"),
-            ("find src -name x -delete", "w src"),
-            ("find -delete", "w ."),
-            ("cp a b d", "r a; r b; w d/{a,b}"),
-            ("cp -l a d", "w d/{a}"),
-            ("cp -t d x/a b", "r x/a; r b; w d/{a,b}"),
-            ("install -m 644 a d", "r a; w d/{a}"),
-            ("install -m 755 -d d e", "w d; w e"),
-            ("mv x/a d", "w x/a; w d/{a}"),
-            ("ln -s a d", "w d/{a}"),
-            ("rm -rf a -- -b", "w a; w -b"),
-            ("chmod +x a", "w a"),
-            ("truncate -s 0 a", "w a"),
-            ("dd if=a of=b bs=1M", "r a; w b"),
-            ("curl -sSo x https://example.org", "o x"),
-            ("wget -qO x https://example.org", "o x"),
-            ("wget -qO- https://example.org", ""),
-            ("gcc -O2 -o a a.c", "o a"),
-            ("openssl rand -out key 32", "o key"),
-            ("gzip a", "w a"),
-            ("gzip -dc a", ""),
-            ("tar czf a.tgz src", "w a.tgz"),
-            ("tar -cf a.tar src", "w a.tar"),
-            ("tar -v -cf a.tar src", "w a.tar"),
-            ("tar cfv a.tar src", "w a.tar"),
-            ("tar --verbose -xf a.tar -C d", "w d"),
-            ("tar xf a.tar", "w ."),
-            ("tar tf a.tar", ""),
-            ("sort --o b a", "r a; o b"),
-            ("cp --t=d a", "r a; w d/{a}"),
-            ("chmod -w a", "w a"),
-            ("chmod --reference=b a", "w a"),
-            ("go test -count=1 ./...", ""),
-            ("go build -o bin/a ./a", "o bin/a"),
-            ("curl -XDELETE https://example.org", ""),
-            ("gcc -fno-common -c a.c", ""),
-            ("perl -Mstrict x.pl", ""),
-            ("gzip -S.c a", "w a"),
-            ("xxd -r -o 0 a b", "r a; w b"),
-            ("touch -r .env a", "w a"),
-            ("find -O3 src -delete", "w src"),
-            ("sed --in s/a/b/ x", "w s/a/b/; w x"),
-            ("tar xf a.tar -C d", "w d"),
-            ("unzip a.zip -d d", "w d"),
-            ("unzip a.zip", "w ."),
-            ("unzip -l a.zip", ""),
-            ("sed -i s/a/b/ x y", "w x; w y"),
-            ("sed -i.bak -e s/a/b/ x", "w x"),
-            ("perl -pi -e s,a,b, x", "w x"),
-            ("perl x.pl", ""),
-            ("tee /dev/null", ""),
-        ] {
-            assert_eq!(told(script), expected, "{script}");
-        }
-    }
-
-    #[test]
-    fn what_is_shown_is_told() {
-        for (script, expected) in [
-            ("cat a .env", "r a; r .env"),
-            ("grep -n x a", "r a"),
-            ("grep -e x a", "r x; r a"),
-            ("head -n 5 a", "r 5; r a"),
-            ("sed -n 1p a", "r a"),
-            ("jq .a x.json", "r .a; r x.json"),
-            (". ./.env", "r ./.env"),
-            ("ls .env", ""),
-            ("stat .env", ""),
-            ("python3 x.py .env", ""),
-        ] {
-            assert_eq!(told(script), expected, "{script}");
-        }
-    }
-}
+mod tests;

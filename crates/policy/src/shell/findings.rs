@@ -87,13 +87,14 @@ impl Findings {
     /// Adds a path with what is done with it for certain. It may be below `base`, which is written as it is.
     pub(super) fn effect(&mut self, effect: &Effect<'_>, base: Option<&str>) {
         let into = effect.into.iter().map(|&name| name.to_owned()).collect();
-        self.named(PathUse { kind: effect.kind, known: effect.known, into, ..named(effect.path) }, base);
+        let (kind, known, if_there) = (effect.kind, effect.known, effect.if_there);
+        self.named(PathUse { kind, known, into, if_there, ..named(effect.path) }, base);
     }
 
     /// Adds a command that reads folders, which may lie below `base`.
-    pub(super) fn reads_folders(&mut self, words: Vec<String>, visible_only: bool, base: Option<&str>) {
+    pub(super) fn reads_folders(&mut self, folder: FolderUse, base: Option<&str>) {
         let bases = self.bases.iter().cloned().chain(base.map(str::to_owned)).collect();
-        let folder = FolderUse { words, bases, visible_only };
+        let folder = FolderUse { bases, ..folder };
         if self.script.folders.len() < MOST_PATHS && !self.script.folders.contains(&folder) {
             self.script.folders.push(folder);
         }
@@ -144,8 +145,8 @@ impl Findings {
 
     fn push(&mut self, path: PathUse) {
         let is_same = |other: &&mut PathUse| {
-            (&other.text, &other.bases, other.kind, &other.doubt)
-                == (&path.text, &path.bases, path.kind, &path.doubt)
+            (&other.text, &other.bases, other.kind, other.if_there, &other.doubt)
+                == (&path.text, &path.bases, path.kind, path.if_there, &path.doubt)
         };
         if let Some(other) = self.script.paths.iter_mut().find(is_same) {
             other.known = other.known.max(path.known);
@@ -223,6 +224,7 @@ fn named(text: &str) -> PathUse {
         kind: AccessKind::MayWrite,
         known: Known::No,
         into: Vec::new(),
+        if_there: false,
         doubt: None,
     }
 }

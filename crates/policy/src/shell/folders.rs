@@ -1,23 +1,26 @@
 //! Commands that read all that lies in a folder. What of it may not be read unasked is hidden from them, or asked about.
 //!
-//! Of the words of such a command each that is a path is taken for a folder that it reads, and all that lies where it runs if there is
-//! none: to hide a file from a command that would not read it does no harm.
+//! Where the operands of such a command are known exactly, it reads these. Elsewhere each of its words that is a path is taken for a
+//! folder that it reads, and so is the one where it runs: to hide a file from a command that would not read it does no harm.
 
 use serde::{Deserialize, Serialize};
 
 use super::words::Word;
-use super::{git, paths};
+use super::{git, operands, paths};
 
 /// A command that reads folders.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderUse {
-    /// Its words but the first, as they are written, without quotes; of options with `=` what stands behind that. Those that are
-    /// paths are what it reads.
+    /// What may be a folder that it reads: operands, or all of its words but the first, and `.`. As they are written, without quotes;
+    /// of options with `=` what stands behind that.
     pub words: Vec<String>,
     /// Directories to which the script may have changed before, as [`PathUse::bases`](super::PathUse::bases).
     pub bases: Vec<String>,
     /// Whether it leaves out what is hidden or ignored.
     pub visible_only: bool,
+    /// Whether it shows changes of files that git tracks, and reads no others: in the whole worktree, unless `words` say where.
+    #[serde(default)]
+    pub tracked: bool,
 }
 
 /// When a command reads folders.
@@ -29,9 +32,9 @@ enum When {
 }
 
 const READERS: &[(&[&str], When)] = &[
-    (&["rg", "ag", "ack", "ugrep", "rgrep"], When::Always),
+    (&["rg", "ag", "ack", "ugrep", "ug", "rgrep", "pt", "sift"], When::Always),
     (
-        &["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "pcregrep"],
+        &["grep", "ggrep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "pcregrep", "pcre2grep"],
         When::Option("rRd", &["--rec", "--dereference-r", "--dir"]),
     ),
     (&["diff", "colordiff", "sdiff"], When::Option("r", &["--rec"])),
@@ -39,6 +42,7 @@ const READERS: &[(&[&str], When)] = &[
     (&["gzip", "bzip2", "xz", "zstd"], When::Option("r", &["--rec"])),
     (&["zip", "7z", "7za", "7zz", "jar", "cpio", "pax"], When::Always),
     (&["fd", "fdfind"], When::Option("xX", &["--exec"])),
+    // Where an archive is not only unpacked or listed.
     (&["tar", "gtar", "bsdtar"], When::Always),
 ];
 
@@ -58,14 +62,20 @@ const GIT_SHOWS: &[&str] = &[
     "status",
 ];
 
-/// The words of a command that reads folders, and whether it leaves out what is hidden or ignored; `None` for one that reads none.
-pub(super) fn read(name: &str, words: &[Word]) -> Option<(Vec<String>, bool)> {
+/// What a command reads in folders, without directories; `None` for one that reads none.
+pub(super) fn read(name: &str, words: &[Word]) -> Option<FolderUse> {
+    let exact = |operands: Vec<&str>| operands.into_iter().map(str::to_owned).collect();
+    if name == "git" && shows_changes(words) {
+        let words = operands::known(name, words).map(exact).unwrap_or_default();
+        return Some(FolderUse { words, bases: Vec::new(), visible_only: false, tracked: true });
+    }
     let runs = |word: &Word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
     let reads = match name {
         "git" => git::subcommand_at(words).is_some_and(|at| {
             words[at].text == "grep" || words[at..].iter().any(|word| word.text == "--no-index")
         }),
         "find" => words.iter().any(runs),
+        "tar" | "gtar" | "bsdtar" => !unpacks(words),
         _ => READERS.iter().find(|(names, _)| names.contains(&name)).is_some_and(|(_, when)| match when {
             When::Always => true,
             When::Option(letters, long) => has_option(&words[1..], letters, long),
@@ -76,7 +86,33 @@ pub(super) fn read(name: &str, words: &[Word]) -> Option<(Vec<String>, bool)> {
         _ => word.text.clone(),
     };
     let visible_only = matches!(name, "rg" | "ag") && !words.iter().skip(1).any(is_wider);
-    reads.then(|| (words.iter().skip(1).map(told).collect(), visible_only))
+    reads.then(|| {
+        let all = || words.iter().skip(1).map(told).chain([".".to_owned()]).collect();
+        let words = operands::known(name, words).map_or_else(all, exact);
+        FolderUse { words, bases: Vec::new(), visible_only, tracked: false }
+    })
+}
+
+/// Whether a call of git shows changes of files in the worktree. Those of what it keeps are not meant.
+fn shows_changes(words: &[Word]) -> bool {
+    let Some(at) = git::subcommand_at(words) else { return false };
+    let has = |options: &[&str], letters: &[char]| {
+        words[at + 1..].iter().any(|word| match word.text.strip_prefix('-') {
+            Some(option) if option.starts_with('-') => options.contains(&word.text.as_str()),
+            Some(option) => option.contains(letters),
+            None => false,
+        })
+    };
+    match words[at].text.as_str() {
+        "diff" | "difftool" | "diff-files" | "diff-index" => {
+            !has(&["--cached", "--staged", "--no-index"], &[])
+        }
+        "add" | "checkout" | "reset" | "restore" | "stash" => {
+            has(&["--patch", "--interactive", "--edit"], &['p', 'i', 'e'])
+        }
+        "commit" | "status" => has(&["--patch", "--interactive", "--verbose"], &['p', 'v']),
+        _ => false,
+    }
 }
 
 /// Whether a command only reads: nothing of what it sees empty is kept by it.
@@ -86,6 +122,25 @@ pub(super) fn only_reads(name: &str, words: &[Word]) -> bool {
         "find" => !words.iter().any(|word| word.text == "-delete"),
         _ => paths::only_reads(name, words) || READERS.iter().any(|(names, _)| names.contains(&name)),
     }
+}
+
+/// Whether a call of tar does nothing but unpack or list an archive.
+fn unpacks(words: &[Word]) -> bool {
+    let rest = words.get(1..).unwrap_or_default();
+    let (mut unpacks, mut packs) = (false, false);
+    for (at, word) in rest.iter().enumerate() {
+        let (letters, long) = match word.text.strip_prefix('-') {
+            Some(option) if option.starts_with('-') => ("", &option[1..]),
+            Some(option) => (option, ""),
+            None if at == 0 => (word.text.as_str(), ""),
+            None => continue,
+        };
+        packs |= letters.contains(['c', 'r', 'u', 'A', 'd'])
+            || ["a", "c", "dif", "de", "u"].iter().any(|begin| long.starts_with(begin));
+        unpacks |=
+            letters.contains(['x', 't']) || ["ex", "get", "li"].iter().any(|begin| long.starts_with(begin));
+    }
+    unpacks && !packs
 }
 
 /// Whether an option of a search may have it read what is hidden or ignored, or follow links.
@@ -129,6 +184,11 @@ mod tests {
             ("git diff --no-index a b", true),
             ("git log", false),
             ("tar -cT list", true),
+            ("tar xf a.tar", false),
+            ("tar -tvf a.tar", false),
+            ("tar --extract -f a.tar", false),
+            ("tar --cr -f a.tar -T list", true),
+            ("tar -x -c -f a.tar b", true),
             ("zip -R a.zip x", true),
             ("7z a a.7z keys", true),
             ("cp -rt out keys", true),
@@ -144,8 +204,33 @@ mod tests {
             let words = words(script);
             assert_eq!(read(&words[0].text, &words).is_some(), reads, "{script}");
         }
-        let told = read("grep", &words("grep -r --include=*.rs x src")).unwrap().0;
-        assert_eq!(told, ["-r", "*.rs", "x", "src"]);
+        let told = |script| read("grep", &words(script)).unwrap().words;
+        assert_eq!(told("grep -r --include=*.rs x src"), ["src"]);
+        assert_eq!(told("grep -r --include=*.rs src"), ["-r", "*.rs", "src", "."]);
+    }
+
+    #[test]
+    fn what_shows_changes_of_tracked_files_is_known() {
+        for (script, expected) in [
+            ("git diff", Some(&[][..])),
+            ("git diff HEAD~1 .env", Some(&["HEAD~1", ".env"])),
+            ("git diff -U5 -S keys src", Some(&["src"])),
+            ("git diff --unknown src", Some(&[])),
+            ("git diff main -- src", Some(&["src"])),
+            ("git diff -- :/", Some(&[])),
+            ("git diff --cached", None),
+            ("git add -p", Some(&[])),
+            ("git add -A", None),
+            ("git commit -qm x", None),
+            ("git status -v", Some(&[])),
+            ("git log -p", None),
+        ] {
+            let words = words(script);
+            let told = read("git", &words).filter(|told| told.tracked).map(|told| told.words);
+            let expected =
+                expected.map(|words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect());
+            assert_eq!(told, expected, "{script}");
+        }
     }
 
     #[test]
@@ -161,7 +246,7 @@ mod tests {
             ("grep -r x", false),
         ] {
             let words = words(script);
-            assert_eq!(read(&words[0].text, &words).unwrap().1, expected, "{script}");
+            assert_eq!(read(&words[0].text, &words).unwrap().visible_only, expected, "{script}");
         }
     }
 

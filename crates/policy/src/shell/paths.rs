@@ -23,6 +23,9 @@ pub struct PathUse {
     /// Names of what is written in it, where it is a directory.
     #[serde(default)]
     pub into: Vec<String>,
+    /// Whether it is one only where something is there: it may be the name of something else.
+    #[serde(default)]
+    pub if_there: bool,
     /// Why `text` is not the path, which may be any.
     #[serde(default)]
     pub doubt: Option<String>,

@@ -1,5 +1,7 @@
-//! What "always" would allow: a prefix of a command that says what it does, and never one behind which anything fits.
+//! What "always" would allow: a prefix of a command that says what it does, and never one behind which anything fits, or a file that
+//! it writes.
 
+use super::effects;
 use super::words::Word;
 
 /// Programs that run what their arguments say: only the very same command can be allowed.
@@ -173,6 +175,9 @@ pub(super) fn always(words: &[Word]) -> Vec<String> {
     if name.contains(['/', '*', '?']) || RUNNERS.contains(&name) || DESTROYERS.contains(&name) {
         return exact();
     }
+    if effects::is_writer(name, texts.get(1).copied()) {
+        return exact();
+    }
     let pair = |list: &[(&str, &str)]| {
         list.iter().any(|(program, subcommand)| *program == name && texts.get(1) == Some(subcommand))
     };
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_what_runs_anything_or_destroys_only_the_same_is_allowed() {
+    fn behind_what_runs_anything_writes_or_destroys_only_the_same_is_allowed() {
         for text in [
             "bash x.sh",
             "python -c code",
@@ -224,6 +229,14 @@ mod tests {
             "git",
             "git -C a status",
             "./x y",
+            "tee a",
+            "cp a b",
+            "mkdir a",
+            "tar cf a.tar b",
+            "tar tf a.tar",
+            "uniq a",
+            "git checkout main",
+            "git rm a",
         ] {
             assert_eq!(offered(text), [text], "{text}");
         }

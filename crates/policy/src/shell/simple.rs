@@ -241,8 +241,8 @@ impl Walker<'_, '_> {
         }
         self.effects(name, &words[..own]);
         let base = if name == "git" { git::directory(words) } else { None };
-        if let Some((words, visible_only)) = folders::read(name, words) {
-            self.found.reads_folders(words, visible_only, base.as_deref());
+        if let Some(folder) = folders::read(name, words) {
+            self.found.reads_folders(folder, base.as_deref());
         }
         if wrapped.own.is_none() && !folders::only_reads(name, words) {
             self.found.may_write();

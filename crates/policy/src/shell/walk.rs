@@ -354,7 +354,10 @@ impl<'s> Walker<'_, 's> {
             self.found.doubt(text, "a connection");
             return;
         }
-        self.found.effect(&Effect { path: &target.text, kind, known: Known::Aside, into: Vec::new() }, None);
+        self.found.effect(
+            &Effect { path: &target.text, kind, known: Known::Aside, into: Vec::new(), if_there: false },
+            None,
+        );
         if writes {
             self.found.writes_file(&target.text);
         }

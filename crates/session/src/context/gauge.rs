@@ -34,6 +34,11 @@ impl Gauge {
         Self { overhead, times, per: plain }
     }
 
+    /// The same estimate without what a provider said.
+    pub(crate) fn plain(&self) -> Self {
+        Self::new(self.overhead, None)
+    }
+
     /// Tokens of a request with so many bytes of conversation.
     pub(crate) fn tokens(&self, bytes: u64) -> u64 {
         let plain = u128::from(bytes.div_ceil(BYTES_PER_TOKEN)) + u128::from(self.overhead);

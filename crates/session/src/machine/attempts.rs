@@ -1,5 +1,7 @@
 //! Attempts: how each starts, how it ends, and what follows for its step.
 
+use std::collections::BTreeSet;
+
 use playhouse_protocol::id::{AttemptId, MessageId};
 use playhouse_protocol::ledger::{Purpose, RowId};
 use playhouse_protocol::message::FinishReason;
@@ -126,7 +128,8 @@ impl Machine {
             return self.end_attempt(open.id, AttemptOutcome::Lost, used, None, stamp);
         }
         let files = if adjusted { Vec::new() } else { self.refused_files(&error) };
-        let error = if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open) };
+        let error =
+            if adjusted || !files.is_empty() { error } else { self.unsaid_overflow(error, open, stamp) };
         // What it said was for this: records do without.
         let error = ErrorInfo { said: None, ..error };
         let outcome = AttemptOutcome::Failed { error: error.clone() };
@@ -213,10 +216,21 @@ impl Machine {
         if let (Some(usage), Some(open)) = (&mut ended.usage, open) {
             let inner = std::mem::take(&mut usage.inner);
             let (own, inner): (Vec<_>, Vec<_>) =
-                inner.into_iter().partition(|call| call.model == open.model.model);
-            own.iter().for_each(|call| usage.tokens += call.tokens);
+                inner.into_iter().partition(|call| call.model.is_empty() || call.model == open.model.model);
             let rated = open.prices.rate(&usage.tokens, &usage.served);
             (ended.cost, ended.assumed) = (rated.cost, rated.assumed);
+            for call in own {
+                // What a long request costs more depends on each call.
+                let rated = open.prices.rate(&call.tokens, &usage.served);
+                ended.cost = ended.cost.zip(rated.cost).map(|(mut sum, cost)| {
+                    sum += cost;
+                    sum
+                });
+                ended.assumed.extend(rated.assumed);
+                usage.tokens += call.tokens;
+            }
+            let mut seen = BTreeSet::new();
+            ended.assumed.retain(|name| seen.insert(name.clone()));
             let numbered = inner.into_iter().enumerate();
             ended.inner = numbered
                 .map(|(index, call)| {

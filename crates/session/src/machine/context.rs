@@ -98,14 +98,22 @@ impl Machine {
         self.gauge(stamp).tokens(self.session.conversation_bytes + self.pending())
     }
 
-    fn gauge(&self, stamp: &Stamp<'_>) -> Gauge {
+    pub(super) fn gauge(&self, stamp: &Stamp<'_>) -> Gauge {
         let (agent, model) = match &self.session.turn {
             Some(turn) => (&turn.agent, &turn.model),
             None => (&self.session.summary.agent, &self.session.summary.model),
         };
         let measured = self.preceding(agent, model).map(estimated_tokens);
         let preceding = measured.unwrap_or_else(|| stamp.facts.overhead_tokens(agent, model));
-        self.session.context.gauge(model, preceding)
+        let gauge = self.session.context.gauge(model, preceding);
+        let fits = |gauge: &Gauge| {
+            let room = self.room(model, gauge, stamp);
+            self.session.conversation_bytes + room.pending <= room.most
+                || !matches!(plan(&self.session, &room, true), Plan::TooLong { .. })
+        };
+        // A count that a provider reported may be wrong, and would never be corrected if nothing were sent.
+        let is_blind = !self.overflowed() && !fits(&gauge) && fits(&gauge.plain());
+        if is_blind { gauge.plain() } else { gauge }
     }
 
     /// Bytes of what precedes the conversation, once it was made.

@@ -1,6 +1,7 @@
 //! Refusals that the history itself causes and whose words do not say so: they would come again with every prompt.
 //!
-//! A request that is clearly larger than any that was accepted is taken for too long. A file that no accepted request had is
+//! A request that is clearly larger than any that was accepted is taken for too long; where none was, one that is large for
+//! the model. A file that no accepted request had is
 //! left out, where the words are about files. Where the turn before ended with the same words, less is asked for: then
 //! there is nothing else that a new prompt could change.
 
@@ -10,6 +11,8 @@ use playhouse_protocol::usage::Tokens;
 use playhouse_protocol::{ErrorCode, ErrorInfo, Message};
 
 use super::Machine;
+use crate::context::Sizes;
+use crate::effect::Stamp;
 use crate::fold::OpenAttempt;
 
 /// Statuses of requests that a server does not take as they are.
@@ -38,7 +41,12 @@ const OF_FILES: [&str; 13] = [
 impl Machine {
     /// The same error, as one of a request that was too long where it seems to be one. That is tried once until an answer
     /// comes, and once in each turn.
-    pub(super) fn unsaid_overflow(&self, error: ErrorInfo, open: &OpenAttempt) -> ErrorInfo {
+    pub(super) fn unsaid_overflow(
+        &self,
+        error: ErrorInfo,
+        open: &OpenAttempt,
+        stamp: &Stamp<'_>,
+    ) -> ErrorInfo {
         let refused =
             error.code == ErrorCode::BadRequest && error.status.is_some_and(|it| REFUSED.contains(&it));
         let step = self.session.turn.as_ref().and_then(|turn| turn.step.as_ref());
@@ -49,10 +57,17 @@ impl Machine {
             return error;
         }
         let sizes = self.session.context.sizes(&self.model());
-        // Of a model that accepted nothing yet it is not known what it takes: any setting of it may be wrong.
+        // Of a model that accepted nothing yet it is not known what it takes: any setting of it may be wrong. Once it is tried
+        // with less, where the request is large for what it is said to take.
+        let is_large = || {
+            let tokens = self.gauge(stamp).tokens(bytes);
+            stamp.facts.room(&self.model()).is_some_and(|room| tokens > room / 2)
+        };
         let is_clear = sizes.accepted > 0 && bytes > sizes.accepted / 8 * 9
-            || sizes.refused.is_some_and(|refused| bytes >= refused / 8 * 7);
-        let is_told = error.status == Some(TOO_LARGE) || (sizes.accepted > 0 && self.came_before(&error));
+            || sizes.refused.is_some_and(|refused| bytes >= refused / 8 * 7)
+            || (sizes == Sizes::default() && is_large());
+        let is_known = sizes != Sizes::default();
+        let is_told = error.status == Some(TOO_LARGE) || (is_known && self.came_before(&error));
         if is_clear || (is_told && bytes > sizes.accepted) {
             return ErrorInfo { code: ErrorCode::ContextOverflow, ..error };
         }

@@ -4,10 +4,10 @@ use playhouse_protocol::chat::{ChatMessage, UserPart};
 use playhouse_protocol::error::ProviderWords;
 use playhouse_protocol::message::{Attachment, BlobRef, CallOutcome, Part};
 use playhouse_protocol::record::Effect;
-use playhouse_protocol::{ErrorCode, ErrorInfo, WhenBusy};
-use playhouse_session::{AttemptReport, CallReport, FailedAttempt, Input};
+use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, WhenBusy};
+use playhouse_session::{AttemptReport, CallReport, FailedAttempt, Input, NewPrompt};
 
-use crate::harness::{Harness, model};
+use crate::harness::{Harness, TestFacts, model};
 
 /// The request under way is refused with this status, in these words.
 fn refuse(h: &mut Harness, status: u16, words: &str) -> Vec<String> {
@@ -171,6 +171,48 @@ fn a_model_that_accepted_nothing_yet_is_not_taken_to_lack_room() {
     h.prompt("again");
     assert!(ends(&refuse(&mut h, 400, "Unknown value"), true));
     assert!(texts(&h)[0].len() == 60_000);
+}
+
+#[test]
+fn room_is_made_for_a_model_that_accepted_nothing_where_much_of_its_window_is_used() {
+    let mut h = Harness::new();
+    h.silent = true;
+    h.facts = TestFacts { room: Some(100_000), ..TestFacts::default() };
+    h.prompt("go");
+    for _ in 0..30 {
+        step(&mut h, 10_000);
+    }
+    h.answer("It is fine.", &[]);
+    // 75,000 tokens, which the window has, and the server has not.
+    let ask_other = |h: &mut Harness| {
+        let prompt = h.new_prompt("more", WhenBusy::Queue, None);
+        let prompt = NewPrompt { model: ModelRef::new("mock", "other"), ..prompt };
+        let ticket = h.ticket();
+        h.on(Input::Prompt(ticket, prompt));
+    };
+    ask_other(&mut h);
+    let lines = refuse(&mut h, 400, "Eingabe zu gross");
+    assert!(lines[0].contains("context.c") && ends(&lines, false), "{lines:?}");
+    // Once in a turn, and in the next one where the same comes back.
+    assert!(ends(&refuse(&mut h, 400, "Eingabe zu gross"), true));
+    ask_other(&mut h);
+    let lines = refuse(&mut h, 400, "Eingabe zu gross");
+    assert!(lines[0].contains("context.c") && ends(&lines, false), "{lines:?}");
+    assert!(h.answer("It is fine.", &[])[0].contains("turn.ended"));
+}
+
+#[test]
+fn a_refusal_of_any_request_ends_after_few_attempts() {
+    let mut h = Harness::new();
+    h.silent = true;
+    h.facts = TestFacts { room: Some(100_000), ..TestFacts::default() };
+    h.prompt(&"x".repeat(300_000));
+    let turns = (0..8).map(|_| {
+        let attempts = (0..4).find(|_| ends(&refuse(&mut h, 400, "Unknown value"), true));
+        h.prompt("again");
+        attempts.expect("it ends")
+    });
+    assert!(turns.collect::<Vec<_>>().iter().sum::<i32>() <= 3);
 }
 
 #[test]

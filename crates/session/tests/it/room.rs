@@ -5,6 +5,7 @@ use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason};
 use playhouse_protocol::question::{Todo, TodoPriority, TodoStatus};
 use playhouse_protocol::record::{Effect, Record, SessionChanged, SettledTool, TurnOutcome};
+use playhouse_protocol::usage::{Tokens, Usage};
 use playhouse_protocol::{ErrorCode, MessageId, WhenBusy};
 use playhouse_session::{AttemptReport, CallReport, Deadline, Effect as Order, Fit, Input, SystemMade};
 use serde_json::json;
@@ -423,6 +424,33 @@ fn room_is_made_when_a_system_prompt_is_larger_than_was_guessed() {
     let input = h.last_ended().usage.as_ref().unwrap().tokens.input;
     assert!((2_001..4_000).contains(&input), "{input}");
     assert_eq!(fit(&mut h, "more"), None, "it is known now");
+}
+
+#[test]
+fn a_wrong_count_of_an_accepted_request_blocks_nothing() {
+    let mut h = Harness::new();
+    h.facts = TestFacts { room: Some(11_200), ..TestFacts::default() };
+    h.prompt("go");
+    measured(&mut h, 15_200);
+    // About 3,800 tokens.
+    let AttemptReport::Finished(mut answer) = h.finished("Yes.", &[], FinishReason::Stop) else { panic!() };
+    let tokens = Tokens { input: 15_000, output: 5, ..Tokens::default() };
+    answer.usage = Some(Usage { tokens, ..Usage::default() });
+    let attempt = *h.attempts.last().unwrap();
+    assert!(h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)))[0].contains("turn.ended"));
+    h.silent = true;
+    assert!(h.prompt("more")[0].contains("attempt.started"));
+    h.answer("Yes.", &[]);
+    h.crash();
+    // It is found once what precedes the conversation is measured again.
+    let fit = fit(&mut h, "more").expect("nothing is measured yet");
+    assert!(!fit.is_within(15_200));
+    measured(&mut h, 15_200);
+    assert_eq!(h.fail(ErrorCode::PromptTooLong, "")[0], "append attempt.ended(failed), attempt.started(1.2)");
+    // A refusal of the provider is believed.
+    let lines = h.fail(ErrorCode::ContextOverflow, "");
+    assert!(lines[0].contains("turn.ended"), "{lines:?}");
+    assert!(h.prompt("again")[0].contains("attempt.started"));
 }
 
 #[test]

@@ -658,6 +658,28 @@ fn calls_inside_of_an_answer_are_charged_at_their_models() {
 }
 
 #[test]
+fn each_call_of_a_model_is_priced_by_its_own_size() {
+    let mut h = Harness::new();
+    h.prompt("go");
+    let AttemptReport::Finished(mut answer) = h.finished("It is so.", &[], FinishReason::Stop) else {
+        panic!("it is finished")
+    };
+    let tokens = |input| Tokens { input, ..Tokens::default() };
+    let usage = answer.usage.as_mut().unwrap();
+    // One call alone is long. The answer has no count of its output, which the other call does not hide.
+    usage.tokens = tokens(100_000);
+    usage.inner =
+        vec![InnerUsage { tokens: Tokens { output: 1_000, ..tokens(400_000) }, ..InnerUsage::default() }];
+    let attempt = h.attempts[0];
+    h.on(Input::Attempt(attempt, AttemptReport::Finished(answer)));
+    let ended = h.last_ended();
+    let used = ended.usage.as_ref().unwrap();
+    assert_eq!((used.tokens.input, used.tokens.output, used.quality), (500_000, 1_003, Quality::Estimated));
+    assert!(ended.inner.is_empty(), "it is one row");
+    assert_eq!(ended.cost.unwrap().0.normalize().to_string(), "0.904006");
+}
+
+#[test]
 fn an_attempt_keeps_the_time_of_a_clock_that_was_put_right() {
     let mut h = Harness::new();
     h.prompt("go");

@@ -15,7 +15,7 @@ const MOST_FILES: usize = 10_000;
 /// For how long, at most.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The most that are hidden from one command.
-const MOST_HIDDEN: usize = 200;
+pub(super) const MOST_HIDDEN: usize = 200;
 /// The most that are named.
 const MOST_NAMED: usize = 20;
 /// What git keeps, by hash: none of it is a file of the workspace.
@@ -54,14 +54,18 @@ pub(super) fn settle(mut accesses: Vec<Access>, found: Found, may_hide: bool) ->
     if may_hide && found.unseen.is_none() && !found.hidden.iter().any(is_written) {
         return (accesses, found.hidden);
     }
+    accesses.extend(asked(found));
+    (accesses, Vec::new())
+}
+
+/// What was found, as reads that are asked about by name.
+pub(super) fn asked(found: Found) -> impl Iterator<Item = Access> {
     let read = |file: Hidden| {
         let access = Access::path(AccessKind::Read, file.path.to_string_lossy(), Zone::Workspace);
         access.shown(file.shown).known(Known::Purpose)
     };
-    accesses.extend(found.hidden.into_iter().map(read));
     let below = |(shown, why): (String, &str)| Access::Below { shown, doubt: why.to_owned() };
-    accesses.extend(found.unseen.map(below));
-    (accesses, Vec::new())
+    found.hidden.into_iter().map(read).chain(found.unseen.map(below))
 }
 
 /// What the model is told of files that were hidden; empty where none was.

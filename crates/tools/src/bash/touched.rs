@@ -9,6 +9,7 @@ use playhouse_sandbox::process::Environment;
 use playhouse_workspace::{PathError, Resolved, Workspace};
 
 use super::report::first_line;
+use super::tracked::Shown;
 
 /// The most places that are looked at. A script that names more may touch anything.
 const MOST_PLACES: usize = 4_000;
@@ -21,6 +22,8 @@ pub(super) struct Told {
     pub(super) accesses: Vec<Access>,
     /// Folders in the workspace of which it would read what lies in them, and whether it leaves out what is hidden or ignored.
     pub(super) folders: Vec<(Resolved, bool)>,
+    /// Calls of git that show changes of tracked files.
+    pub(super) tracked: Vec<Shown>,
     /// Whether it does nothing but read, as far as its commands are known.
     pub(super) only_reads: bool,
 }
@@ -47,8 +50,10 @@ pub(super) fn touched(command: &str, workdir: &str, workspace: &Workspace) -> Re
     for path in &script.paths {
         touched.path(path);
     }
-    let folders = touched.folders(&script.folders);
-    Ok(Told { workdir, accesses: touched.accesses, folders, only_reads: !script.may_write })
+    let (tracked, read): (Vec<FolderUse>, Vec<FolderUse>) =
+        script.folders.into_iter().partition(|used| used.tracked);
+    let (folders, tracked) = (touched.folders(&read), touched.tracked(&tracked));
+    Ok(Told { workdir, accesses: touched.accesses, folders, tracked, only_reads: !script.may_write })
 }
 
 /// What a command gets as its HOME.
@@ -97,10 +102,10 @@ impl Touched<'_> {
         }
     }
 
-    /// The folders in the workspace that commands read: what there is of their words, and where they run if that is nothing.
+    /// The folders in the workspace that commands read: what there is of their words, and where they run if there is nothing yet.
     fn folders(&self, used: &[FolderUse]) -> Vec<(Resolved, bool)> {
         let mut folders: Vec<(Resolved, bool)> = Vec::new();
-        for FolderUse { words, bases, visible_only } in used {
+        for FolderUse { words, bases, visible_only, .. } in used {
             let all = words.iter().map(|word| self.places(word, bases).unwrap_or_default());
             let here = || self.places(".", bases).unwrap_or_default();
             let found: Vec<Resolved> = all.flatten().filter_map(|place| self.found(&place)).collect();
@@ -114,6 +119,19 @@ impl Touched<'_> {
         folders.sort_by(|(one, visible), (other, than)| (&one.path, visible).cmp(&(&other.path, than)));
         folders.dedup_by(|(later, _), (first, _)| later.path == first.path);
         folders
+    }
+
+    /// Where calls of git may run, and which files of the worktree they are about: all where no word is one.
+    fn tracked(&self, used: &[FolderUse]) -> Vec<Shown> {
+        let calls = used.iter().flat_map(|FolderUse { words, bases, .. }| {
+            let all = words.iter().flat_map(|word| self.places(word, bases).unwrap_or_default());
+            let within: Vec<PathBuf> =
+                all.filter_map(|place| self.found(&place)).map(|found| found.path).collect();
+            let places = self.places(".", bases).unwrap_or_default();
+            let directories = places.into_iter().filter_map(|place| self.found(&place));
+            directories.map(move |found| Shown { directory: found.path, within: within.clone() })
+        });
+        calls.collect()
     }
 
     /// What is at a place in the workspace, if anything is.
@@ -141,7 +159,10 @@ impl Touched<'_> {
         }
     }
 
-    fn place(&mut self, PathUse { text, kind, known, .. }: &PathUse, place: &Path) {
+    fn place(&mut self, PathUse { text, kind, known, if_there, .. }: &PathUse, place: &Path) {
+        if *if_there && place.symlink_metadata().is_err() {
+            return;
+        }
         self.looked += 1;
         if self.looked > MOST_PLACES {
             if self.looked == MOST_PLACES + 1 {
