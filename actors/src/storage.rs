@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
 use playhouse_protocol::message::BlobRef;
-use playhouse_protocol::{CommandError, SessionSummary};
+use playhouse_protocol::{CommandError, Limit, SessionSummary};
 use playhouse_store::{ListQuery, StoreError};
-use playhouse_tools::storage::{self, SessionStorage};
+use playhouse_tools::storage::{self, SessionStorage, StorageBound};
 use tokio::time::MissedTickBehavior;
 
 use crate::context::EngineContext;
@@ -24,6 +25,12 @@ const PERIOD: Duration = Duration::from_secs(3_600);
 const PAGE: usize = 500;
 /// Hexadecimal digits by which the HOME of a tenant's programs in a workspace is known.
 const HOME_DIGITS: usize = 32;
+
+/// The limit, as metrics name it.
+fn of_storage(most: u64, used: u64) -> Limit {
+    let limit = Limit::of_count("storage", LimitScope::Tenant, LimitUnit::Bytes, most);
+    Limit { used: Some(Amount::Count(used)), ..limit }
+}
 
 impl EngineContext {
     /// The HOME of a tenant's programs in a workspace.
@@ -45,13 +52,29 @@ impl EngineContext {
         if self.storage.take_attachment(of, bytes).is_err() && !blobs.holds(tenant, content)? {
             // Some may have been removed since they were counted.
             self.storage.note_attachments(of, blobs.size(tenant)?);
-            self.storage.take_attachment(of, bytes).map_err(|bound| {
-                CommandError::OutOfStorage(format!(
+            if let Err(bound) = self.storage.take_attachment(of, bytes) {
+                tracing::warn!(
+                    tenant = of,
+                    "an attachment is refused: its tenant reached `server.limits.storage_mb`"
+                );
+                let told = format!(
                     "{bytes} bytes cannot be stored: {bound}. Delete sessions that are not needed any more, or ask the operator"
-                ))
-            })?;
+                );
+                let limit = match bound {
+                    StorageBound::Tenant { used, most } => of_storage(most, used),
+                    StorageBound::Session(most) => of_storage(most, most),
+                };
+                let limit = Limit { needed: Some(Amount::Count(bytes)), ..limit };
+                return Err(CommandError::OutOfStorage { told, limit: Box::new(limit) });
+            }
         }
         Ok(blobs.put(tenant, content)?)
+    }
+
+    /// The bound of what a tenant takes up on disk, if there is one, with what it takes up as far as that is counted.
+    pub(crate) fn storage_limit(&self, tenant: &str) -> Option<Limit> {
+        let used = self.storage.usage(payer(tenant)).total();
+        self.storage.limits().tenant.map(|most| of_storage(most, used).with_left())
     }
 
     /// Counts everything, and removes what is above the bound of contents that are kept for undo. Blocks.

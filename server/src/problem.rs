@@ -210,7 +210,7 @@ impl From<CommandError> for Problem {
             CommandError::Invalid(_) | CommandError::Unusable(_) => Kind::Invalid,
             CommandError::Store(_) => Kind::Store,
             CommandError::Suspended(_) => Kind::Suspended,
-            CommandError::OutOfStorage(_) => {
+            CommandError::OutOfStorage { .. } => {
                 refused("storage");
                 Kind::TooLarge
             }
@@ -241,6 +241,9 @@ impl From<CommandError> for Problem {
             // Where the rest is kept is the operator's.
             CommandError::Lost { reason, .. } => {
                 Self { in_full: Some(error.to_string().into()), ..Self::new(kind, reason.as_str()) }
+            }
+            CommandError::OutOfStorage { told, limit } => {
+                Self::new(kind, told.as_str()).of_limit((**limit).clone())
             }
             _ => Self::new(kind, error.to_string()),
         };

@@ -201,7 +201,7 @@ fn a_catalogue_is_loaded_from_a_file_and_kept() {
         "free ",
         "8,192      1,024         -         -         -         -  no         text; loaded\n",
         "one ",
-        "131,072      4,096      0.15         -         -       0.6  no         text, pdf\n",
+        "131,072      4,096      0.15         -         -       0.6  no         text, pdf; loaded\n",
         "above 50,000 of input",
         "0.3         -         -       1.2\n",
     ]);

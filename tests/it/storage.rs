@@ -139,9 +139,20 @@ fn an_upload_above_the_bound_of_the_tenant_is_refused() {
     assert_eq!(status, 413, "{said}");
     let problem: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(problem["type"], "urn:playhouse:problem:too-large");
-    for part in ["1200000 bytes", "take 0 MB", "may take 1 MB", "server.limits.storage_mb"] {
+    for part in ["1200000 bytes", "take 0 MB", "may take 1 MB"] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    assert!(!said.contains("storage_mb"), "the operator's keys are not the tenant's: {said}");
+    let limit = json!({"name": "storage", "scope": "tenant", "unit": "bytes", "max": 1 << 20, "used": 0, "needed": 1_200_000});
+    assert_eq!(problem["limit"], limit);
+    let (_, listed) = serving.ask("GET", "/v1/limits", &[], "");
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let held = listed["limits"].as_array().unwrap().iter().find(|held| held["name"] == "storage").unwrap();
+    assert_eq!(
+        (&held["max"], &held["used"], &held["left"]),
+        (&json!(1 << 20), &json!(0), &json!(1 << 20)),
+        "{listed}"
+    );
     // As much as fits is taken, and the same again takes up no more.
     for _ in 0..12 {
         assert_eq!(prompt(&serving, &session, &file("y", 150_000)).0, 202);
@@ -160,7 +171,7 @@ fn a_command_that_fills_its_home_is_ended_and_told_why() {
     turn(&serving, &session);
     let told = stage.requests().last().unwrap().to_string();
     assert!(told.contains("the command was ended, as it filled its home directory"), "{told}");
-    assert!(told.contains("may take 8 MB (server.limits.storage_mb)"), "{told}");
+    assert!(told.contains("may take 8 MB"), "{told}");
     // What is there stays, and a command that adds nothing runs.
     turn(&serving, &session);
     let told = stage.requests().last().unwrap().to_string();

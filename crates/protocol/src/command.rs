@@ -11,6 +11,7 @@ use crate::damage::Damage;
 use crate::delegate::HandedOver;
 use crate::error::ErrorInfo;
 use crate::id::{ConsentId, IdError, MessageId, PartId, QuestionId, SessionId};
+use crate::limit::Limit;
 use crate::message::{Attachment, Message, TextMarks, ToolSwitches};
 use crate::model::ModelRef;
 use crate::offer::CallAnswer;
@@ -522,9 +523,14 @@ pub enum CommandError {
     /// that is over, and the same may be sent again then.
     #[error("{0}")]
     Suspended(String),
-    /// The tenant takes up as much storage as it may; the text names the limit, what is used and the bound.
-    #[error("{0}")]
-    OutOfStorage(String),
+    /// The tenant takes up as much storage as it may; the text names what is used and the bound.
+    #[error("{told}")]
+    OutOfStorage {
+        /// What happened, and what to do.
+        told: String,
+        /// The bound.
+        limit: Box<Limit>,
+    },
     /// The engine stops, or the session did not answer in time: the command was not accepted and may be sent again.
     #[error("not accepted: {0}")]
     NotAccepted(String),

@@ -62,14 +62,13 @@ impl fmt::Display for StorageBound {
         match self {
             Self::Session(most) => {
                 let most = most / MEGABYTE;
-                write!(f, "the session's outputs may take {most} MB (tools.keep_outputs_mb)")
+                write!(f, "the session's outputs may take {most} MB")
             }
             Self::Tenant { used, most } => {
                 let (used, most) = (used.div_ceil(MEGABYTE), most / MEGABYTE);
                 write!(
                     f,
-                    "outputs, homes and attachments of this tenant take {used} MB, and may take {most} MB \
-                     (server.limits.storage_mb)"
+                    "outputs, homes and attachments of this tenant take {used} MB, and may take {most} MB"
                 )
             }
         }
@@ -153,6 +152,11 @@ impl Storage {
     /// Notes that there is a tenant, which may take up nothing yet.
     pub fn note_tenant(&self, tenant: &str) {
         self.with(tenant, |_| ());
+    }
+
+    /// How much may be taken up.
+    pub fn limits(&self) -> StorageLimits {
+        self.0.limits
     }
 
     /// Bytes that a tenant takes up, as far as they are counted.

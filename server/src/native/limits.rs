@@ -39,6 +39,7 @@ pub(crate) const LIST: Operation = Operation {
 pub(crate) async fn list(State(app): State<App>, principal: Principal) -> Result<Json<LimitList>, Problem> {
     let mut limits = app.limits_of(&principal).await?;
     limits.extend(app.engine().budgets(&principal.tenant).await?);
+    limits.extend(app.engine().storage_limit(&principal.tenant));
     // What all of the tenant uses would tell of what lies outside of the key's directories.
     if principal.roots.is_some() {
         limits.iter_mut().for_each(|limit| (limit.used, limit.left) = (None, None));

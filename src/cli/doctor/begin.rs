@@ -122,7 +122,14 @@ fn limits(settings: &Settings) -> Finding {
     let counts =
         counts.into_iter().filter_map(|(name, most)| Some(format!("server.limits.{name} = {}", most?)));
     let spend = of_server.spend_per_day.map(|most| format!("server.limits.spend_per_day = {most}"));
-    let told: Vec<String> = all.chain(single).chain(counts).chain(spend).collect();
+    let storage = &settings.engine.storage;
+    let storage = [
+        ("tools.keep_outputs_mb", storage.outputs),
+        ("server.limits.storage_mb", storage.tenant),
+        ("snapshots.keep_mb", storage.undo),
+    ];
+    let storage = storage.into_iter().filter_map(|(key, most)| Some(format!("{key} = {}", most? >> 20)));
+    let told: Vec<String> = all.chain(single).chain(counts).chain(spend).chain(storage).collect();
     Finding::new("quotas", Status::Ok, if told.is_empty() { "none".to_owned() } else { told.join(", ") })
 }
 

@@ -44,6 +44,11 @@ impl Engine {
         Ok((cost, at))
     }
 
+    /// The bound of what a tenant takes up on disk, if there is one.
+    pub fn storage_limit(&self, tenant: &str) -> Option<Limit> {
+        self.shared.storage_limit(tenant)
+    }
+
     /// The budgets that hold for a tenant: its own with what is used and left, and those of each of its turns and sessions.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ const READERS: &[(&[&str], When)] = &[
         When::Option("rRd", &["--rec", "--dereference-r", "--dir"]),
     ),
     (&["diff", "colordiff", "sdiff"], When::Option("r", &["--rec"])),
-    (&["cp", "gcp", "rsync", "scp"], When::Option("rRa", &["--rec", "--ar"])),
+    (&["cp", "gcp", "rsync", "scp"], When::Option("rRa", &["--rec", "--ar", "--files"])),
     (&["gzip", "bzip2", "xz", "zstd"], When::Option("r", &["--rec"])),
     (&["zip", "7z", "7za", "7zz", "jar", "cpio", "pax"], When::Always),
     (&["fd", "fdfind"], When::Option("xX", &["--exec"])),

@@ -2,13 +2,14 @@
 
 use tree_sitter::Node;
 
+use super::effects::{self, Effect};
 use super::interpreters::{self, Code};
 use super::made::{self, Makes};
 use super::walk::{PLACES, Walker, walk};
 use super::words::{Word, word};
 use super::wrappers::{self, ShellScript, Wrapped};
-use super::{Command, DEEPEST, awk, effects, folders, git, options, paths, prefix, sed, targets};
-use crate::AccessKind;
+use super::{Command, DEEPEST, awk, folders, git, options, paths, prefix, sed, targets};
+use crate::{AccessKind, Known};
 
 /// Builtins that change what later commands mean.
 const SHIFTING: &[&str] = &[
@@ -232,6 +233,18 @@ impl Walker<'_, '_> {
         let own = wrapped.own.unwrap_or(words.len());
         for (at, word) in words.iter().enumerate().take(own).skip(1) {
             if pattern == Some(at) {
+                continue;
+            }
+            // A revision, unless there is such a file.
+            if name == "git" && word.text == "HEAD" {
+                let effect = Effect {
+                    path: &word.text,
+                    kind: kinds[at],
+                    known: Known::No,
+                    into: Vec::new(),
+                    if_there: true,
+                };
+                self.found.effect(&effect, None);
                 continue;
             }
             self.found.argument(word, kinds[at]);

@@ -151,13 +151,15 @@ async fn a_link_that_appears_while_the_view_is_built_wins_nothing() {
         (cancel.clone(), tokio::spawn(async move { run(&spec, &cancel, &mut watch).await }));
     ready.cancelled().await;
     for _ in 0..60 {
-        // Either it does not run, or what it changes is not the hooks.
-        let attempt = "[ -d .git/hooks ] && [ ! -L .git/hooks ] && echo x > .git/hooks/made";
-        let (exit, output) = house.run_in(&walls, attempt).await;
-        assert_ne!(exit.code, Some(0), "{output}");
+        // The link may come between what is looked at and what is written: then another folder is changed.
+        house.run_in(&walls, "[ -d .git/hooks ] && [ ! -L .git/hooks ] && echo x > .git/hooks/made").await;
     }
     cancelled.cancel();
     running.await.unwrap().unwrap();
+    // A file in the folder itself would have kept it from being removed.
+    let hooks = house.spec.workspace.join(".git/hooks");
+    let is_folder = fs_err::symlink_metadata(&hooks).is_ok_and(|facts| facts.is_dir());
+    assert!(!is_folder || !hooks.join("made").exists());
 }
 
 #[tokio::test]

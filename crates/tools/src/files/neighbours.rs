@@ -18,8 +18,8 @@ pub(crate) fn missing(workspace: &Workspace, place: &Resolved) -> String {
     let shown = &place.shown;
     if place.zone == Zone::Output && place.path.extension().is_some_and(|end| end == "txt") {
         return format!(
-            "{shown} is not kept: saved outputs are removed after a time (tools.keep_outputs_hours), and the oldest ones \
-             when newer ones need their room (tools.keep_outputs_mb). Make the call again that it came from, with less output \
+            "{shown} is not kept: saved outputs are removed after a time, and the oldest ones when newer ones \
+             need their room. Make the call again that it came from, with less output \
              if that is possible"
         );
     }

@@ -108,7 +108,7 @@ async fn what_is_not_saved_is_told() {
     let output = fixture.call(json!({"action": "read", "id": "last"})).await.unwrap().output;
     let file = folder.join(format!("{id}.txt"));
     let told = format!(
-        "[8388608 of 9000001 bytes of the output are kept in {}, the rest was not: the session's outputs may take 8 MB (tools.keep_outputs_mb)]\n",
+        "[8388608 of 9000001 bytes of the output are kept in {}, the rest was not: the session's outputs may take 8 MB]\n",
         file.display()
     );
     assert!(output.contains(&told), "{}", output.chars().take(500).collect::<String>());

@@ -116,7 +116,7 @@ fn a_tenant_above_its_bound_takes_no_more_and_keeps_what_it_has() {
         fixture.storage.usage("acme"),
         StorageUse { outputs: KB, homes: 9 * KB, ..StorageUse::default() }
     );
-    assert!(bound.to_string().contains("server.limits.storage_mb"), "{bound}");
+    assert!(bound.to_string().contains("of this tenant take"), "{bound}");
 }
 
 #[test]

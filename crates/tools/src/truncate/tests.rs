@@ -178,7 +178,7 @@ async fn what_is_above_a_bound_is_cut_and_the_model_is_told_of_it() {
     fixture.context.storage = Storage::new(limits).session("acme", folder, Vec::new());
     let capped = fixture.cap(&"0123456789\n".repeat(200_000)).await;
     check_caps(&capped);
-    let told = "1048576 of 2200000 bytes are kept, the rest was not: the session's outputs may take 1 MB (tools.keep_outputs_mb)";
+    let told = "1048576 of 2200000 bytes are kept, the rest was not: the session's outputs may take 1 MB";
     assert!(capped.text.contains(told), "{}", capped.text);
     assert_eq!(fixture.saved().len(), 1 << 20);
 }

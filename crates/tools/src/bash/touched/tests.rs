@@ -53,6 +53,21 @@ impl Fixture {
 }
 
 #[test]
+fn the_name_of_the_last_commit_is_a_path_only_where_there_is_such_a_file() {
+    let fixture = fixture();
+    let guarded = |command: &str| {
+        let is_guarded = |access: &Access| matches!(access, Access::Path { zone: Zone::Guarded, .. });
+        fixture.touched(command).iter().any(is_guarded)
+    };
+    for command in ["git diff HEAD", "git show HEAD", "git reset --hard HEAD", "git checkout HEAD file"] {
+        assert!(!guarded(command), "{command}");
+    }
+    assert!(guarded("git init . && echo x > HEAD") && guarded("touch HEAD"));
+    fs_err::write(fixture.base.join("work/HEAD"), "ref: refs/heads/main\n").unwrap();
+    assert!(guarded("git checkout HEAD"));
+}
+
+#[test]
 fn the_directory_the_commands_and_the_paths_are_told() {
     let fixture = fixture();
     let accesses = fixture.touched("cat file > src/copy; /usr/bin/make");
@@ -96,7 +111,7 @@ fn what_is_done_for_certain_is_told_with_the_file_that_it_is_done_to() {
         ("cat < file > /dev/null", "file"),
         ("cp file src", "file, src w, src/file w"),
         ("cp file src/new", "file, src/new w"),
-        ("mv file src/deep", "file w, file, src/deep w, src/deep/file w"),
+        ("mv file src/deep", "file w, src/deep w, src/deep/file w, file"),
         ("cd src && sort -o deep/b deep/a", "src/deep/b w, deep/b w, src/deep/a, deep/a"),
         ("git -C src log --output=x", "src/x w, x w"),
         ("git checkout main", ""),
