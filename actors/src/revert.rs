@@ -347,7 +347,7 @@ impl Files<'_> {
         })
     }
 
-    /// Whether a rule denies to write at a place.
+    /// Checks that no rule denies writing at a place.
     fn may_write(&self, place: &Resolved) -> Result<(), String> {
         let verdict = match wants(EDIT, Risk::Moderate, &[place.access(AccessKind::Write)]) {
             Ok(wants) => self.reverter.judge.verdict(None, &[], &wants),

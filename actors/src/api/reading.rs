@@ -133,7 +133,7 @@ impl Engine {
         self.shared.pool.run(work).await.map_err(CommandError::from)
     }
 
-    /// What waits for an answer in the sessions of a tenant, or of all, by session id.
+    /// The open requests in the sessions of one tenant, or of all tenants, in the order of session ids.
     ///
     /// # Errors
     /// The store failed, or the engine stops.

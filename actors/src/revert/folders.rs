@@ -11,7 +11,7 @@ use playhouse_workspace::{Resolved, folder_mode};
 
 use super::{Files, History, Planned, Reverter};
 
-/// What the owner needs to write in a folder.
+/// The permission bits that the owner needs to write in a folder.
 const OWNERS: u32 = 0o700;
 const NOT_EMPTY: &str = "the folder is not empty: what is in it is not taken back";
 

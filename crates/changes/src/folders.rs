@@ -7,10 +7,10 @@ use playhouse_protocol::revert::LeftFile;
 
 use crate::{AMBIGUOUS, Selection, is_doubtful};
 
-/// What becomes of folders.
+/// The folders to remove, to make or to give other permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FolderPlan {
-    /// What is to be done, by path: `before` is what stands there now. One without an `after` is removed if it is empty by then.
+    /// The changes, by path. `before` is the state now. A folder without an `after` is removed if it is empty by then.
     pub changes: Vec<ChangedFolder>,
     /// Folders of which nobody can tell who changed them.
     pub ambiguous: Vec<LeftFile>,

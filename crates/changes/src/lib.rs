@@ -170,7 +170,7 @@ impl Selection {
         self.named.iter().any(|named| named == path)
     }
 
-    /// Whether a folder is named, or something in it.
+    /// Whether `folder` or a path below it is named.
     fn names_in(&self, folder: &str) -> bool {
         let below = |named: &str| {
             named.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -179,8 +179,7 @@ impl Selection {
     }
 }
 
-/// Plans to take back `sets`, which come newest first, each with its session. What is to be written is told to the `tree`, path by
-/// path.
+/// Plans to take back `sets`, newest first, each with its session. Each write is passed to `tree`, path by path.
 pub fn plan<'a>(
     sets: impl IntoIterator<Item = (&'a str, &'a ChangeSet)>,
     selection: &Selection,
@@ -214,7 +213,7 @@ pub fn plan<'a>(
     plan
 }
 
-/// Whether somebody may have made a change whose own is not taken back: `sessions` are those whose changes of the path are.
+/// Whether a session may have made this change whose changes of the path are not taken back. `sessions`: those whose are.
 fn is_doubtful(ambiguous: bool, among: &[String], sessions: &BTreeSet<&str>) -> bool {
     ambiguous && (among.is_empty() || !among.iter().all(|session| sessions.contains(session.as_str())))
 }

@@ -257,7 +257,7 @@ impl Question {
         }
     }
 
-    /// What is told by then where a server cannot be asked any more. Why it ended may come with a later result.
+    /// The text for a server that ended, as far as it is known within the wait. The reason may come with a later result.
     async fn ended_by(
         &self,
         lease: &Lease<Servers>,

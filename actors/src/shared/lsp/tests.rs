@@ -118,7 +118,7 @@ while :; do
     esac
 done"#;
 
-/// What the server of these folders heard, once that is something.
+/// Waits until the server of these folders was told of a change; what it was told.
 async fn heard(homes: &Path) -> String {
     loop {
         let homes = homes.to_owned();

@@ -7,7 +7,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawMode};
 use super::{DoorError, Spot, open_at};
 use crate::Resolved;
 
-/// What the owner needs to write in a folder.
+/// The permission bits that the owner needs to write in a folder.
 const OWNERS: u32 = 0o700;
 
 /// Makes a folder. Its owner may write in it until [`set_folder_mode`] is called, whatever `mode` says. False: there was one.
