@@ -88,6 +88,25 @@ fn where_nothing_can_be_hidden_it_is_asked_about_by_name() {
 }
 
 #[test]
+fn what_a_pattern_of_file_names_matches_is_read() {
+    let stage = stage(&format!("{DENIED}\nexternal_directory = \"allow\""));
+    for (command, begin) in [
+        ("cat keys/*", "deny: denied by a rule of the configuration (read \"keys/*\""),
+        ("cp key?/i[a-z] out", "deny: "),
+        ("cat .en*", "ask: read .env: "),
+        ("head -n 1 s*/l*", "ask: read .env: "),
+    ] {
+        let said = verdict(&stage, command);
+        assert!(said.starts_with(begin), "{command}: {said}");
+    }
+    for command in ["cat src/*.txt", "cat *", "wc -l */a.*", "ls keys/*"] {
+        assert_eq!(verdict(&stage, command), "allow\n", "{command}");
+    }
+    let shown = run(&stage, "required", "cat keys/* src/*.txt", 0);
+    assert!(shown.starts_with("WORD in code\n") && shown.contains("looked empty"), "{shown}");
+}
+
+#[test]
 fn changes_of_a_file_that_git_tracks_are_shown_as_a_read_of_it() {
     let stage = stage("");
     let git = |arguments: &[&str]| {

@@ -52,7 +52,7 @@ use serde::{Deserialize, Serialize};
 use findings::Findings;
 
 pub use folders::FolderUse;
-pub use paths::PathUse;
+pub use paths::{PathUse, split_pattern};
 
 /// The longest script that is analysed, in bytes.
 pub const LONGEST: usize = 16 * 1024;

@@ -1,4 +1,5 @@
-//! Commands that read all that lies in a folder. What of it may not be read unasked is hidden from them, or asked about.
+//! Commands that read all that lies in a folder, or all of it that a pattern matches. What of it may not be read unasked is
+//! hidden from them, or asked about.
 //!
 //! Where the operands of such a command are known exactly, it reads these. Elsewhere each of its words that is a path is taken for a
 //! folder that it reads, and so is the one where it runs: to hide a file from a command that would not read it does no harm.
@@ -9,7 +10,7 @@ use super::words::Word;
 use super::{git, operands, paths};
 
 /// A command that reads folders.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderUse {
     /// What may be a folder that it reads: operands, or all of its words but the first, and `.`. As they are written, without quotes;
     /// of options with `=` what stands behind that.
@@ -21,6 +22,9 @@ pub struct FolderUse {
     /// Whether it shows changes of files that git tracks, and reads no others: in the whole worktree, unless `words` say where.
     #[serde(default)]
     pub tracked: bool,
+    /// Whether `words` are patterns of file names, and it reads the files that they match.
+    #[serde(default)]
+    pub matched: bool,
 }
 
 /// When a command reads folders.
@@ -46,6 +50,15 @@ const READERS: &[(&[&str], When)] = &[
     (&["tar", "gtar", "bsdtar"], When::Always),
 ];
 
+/// Commands whose operands are read into other files.
+const COPIES: &[&str] = &["base64", "cp", "gcp", "install", "rsync", "scp"];
+
+/// Commands that show no more of files than their names and what they are.
+const NAMES_ONLY: &[&str] = &[
+    "[", "basename", "cd", "df", "dir", "dirname", "du", "find", "ls", "popd", "pushd", "pwd", "readlink",
+    "realpath", "stat", "test", "tree", "type", "which",
+];
+
 /// Subcommands of git that only show.
 const GIT_SHOWS: &[&str] = &[
     "blame",
@@ -67,7 +80,7 @@ pub(super) fn read(name: &str, words: &[Word]) -> Option<FolderUse> {
     let exact = |operands: Vec<&str>| operands.into_iter().map(str::to_owned).collect();
     if name == "git" && shows_changes(words) {
         let words = operands::known(name, words).map(exact).unwrap_or_default();
-        return Some(FolderUse { words, bases: Vec::new(), visible_only: false, tracked: true });
+        return Some(FolderUse { words, tracked: true, ..FolderUse::default() });
     }
     let runs = |word: &Word| matches!(word.text.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
     let reads = match name {
@@ -86,11 +99,20 @@ pub(super) fn read(name: &str, words: &[Word]) -> Option<FolderUse> {
         _ => word.text.clone(),
     };
     let visible_only = matches!(name, "rg" | "ag") && !words.iter().skip(1).any(is_wider);
-    reads.then(|| {
+    let used = reads.then(|| {
         let all = || words.iter().skip(1).map(told).chain([".".to_owned()]).collect();
         let words = operands::known(name, words).map_or_else(all, exact);
-        FolderUse { words, bases: Vec::new(), visible_only, tracked: false }
-    })
+        FolderUse { words, visible_only, ..FolderUse::default() }
+    });
+    let reads_words = paths::only_reads(name, words) && !NAMES_ONLY.contains(&name) || COPIES.contains(&name);
+    used.or_else(|| reads_words.then(|| matched(words)).flatten())
+}
+
+/// The patterns of file names among the words of a command that reads what they match.
+fn matched(words: &[Word]) -> Option<FolderUse> {
+    let is_pattern = |word: &&Word| word.doubt.is_some() && word.text.contains(['*', '?', '[']);
+    let words: Vec<String> = words.iter().skip(1).filter(is_pattern).map(|word| word.text.clone()).collect();
+    (!words.is_empty()).then(|| FolderUse { words, matched: true, ..FolderUse::default() })
 }
 
 /// Whether a call of git shows changes of files in the worktree. Those of what it keeps are not meant.
@@ -207,6 +229,18 @@ mod tests {
         let told = |script| read("grep", &words(script)).unwrap().words;
         assert_eq!(told("grep -r --include=*.rs x src"), ["src"]);
         assert_eq!(told("grep -r --include=*.rs src"), ["-r", "*.rs", "src", "."]);
+    }
+
+    #[test]
+    fn a_reader_reads_what_its_patterns_match() {
+        let patterns = |script: &str| {
+            let found = super::super::analyse(script).folders;
+            found.into_iter().filter(|used| used.matched).map(|used| used.words.join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(patterns("cat keys/* 'a*' b; head -n 3 *.[ch]"), ["keys/*", "*.[ch]"]);
+        assert_eq!(patterns("cp k?y /tmp; echo *; rm *; ls *; cat \"$x\""), ["k?y"]);
+        assert_eq!(paths::split_pattern("keys/a/b*/c?"), ("keys/a", "b*/c?"));
+        assert_eq!([paths::split_pattern("*.md"), paths::split_pattern("/*")], [(".", "*.md"), ("/", "*")]);
     }
 
     #[test]

@@ -226,6 +226,13 @@ fn directory_before(text: &str) -> &str {
     }
 }
 
+/// The folder below which lies what a pattern of file names matches, and the pattern from there on.
+pub fn split_pattern(text: &str) -> (&str, &str) {
+    let folder = directory_before(text);
+    let rest = text[folder.len()..].trim_start_matches('/');
+    (if folder.is_empty() { "." } else { folder }, rest)
+}
+
 /// Where an address of a network begins in `text`.
 fn address(text: &str) -> Option<usize> {
     let end = text.find("://")?;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use ignore::{DirEntry, WalkBuilder};
 use playhouse_policy::{Access, AccessKind, Known, Zone};
-use playhouse_workspace::{Resolved, Workspace};
+use playhouse_workspace::Workspace;
 
+use super::touched::Folder;
 use crate::Showing;
 use crate::files::{counted, shown_below};
 
@@ -86,18 +87,20 @@ pub(super) fn note(hidden: &[Hidden]) -> String {
 }
 
 /// Looks at what lies in these folders. Blocks for a second at most.
-pub(super) fn look(folders: &[(Resolved, bool)], workspace: &Workspace, showing: &Showing) -> Found {
+pub(super) fn look(folders: &[Folder], workspace: &Workspace, showing: &Showing) -> Found {
     let mut found = Found::default();
     if !showing.may_hide() {
         return found;
     }
     let (begun, mut looked) = (Instant::now(), 0_usize);
-    let mut queue: Vec<(Resolved, bool)> = folders.to_vec();
+    let mut queue: Vec<Folder> = folders.to_vec();
     let mut at = 0;
-    while let Some((folder, visible_only)) = queue.get(at).cloned() {
+    while let Some(used) = queue.get(at).cloned() {
         at += 1;
+        let folder = &used.place;
         let walk = WalkBuilder::new(&folder.path)
-            .standard_filters(visible_only)
+            .max_depth(used.levels())
+            .standard_filters(used.visible_only)
             .git_global(false)
             .filter_entry(move |entry| begun.elapsed() <= LONGEST && !entry.path().ends_with(OBJECTS))
             .build();
@@ -112,15 +115,15 @@ pub(super) fn look(folders: &[(Resolved, bool)], workspace: &Workspace, showing:
             } else {
                 // What cannot be looked at cannot be read either.
                 if let Ok(entry) = entry {
-                    add(&entry, &folder, workspace, showing, visible_only, &mut found, &mut queue);
+                    add(&entry, &used, workspace, showing, &mut found, &mut queue);
                 }
                 continue;
             };
-            found.unseen = Some((folder.shown, why));
+            found.unseen = Some((folder.shown.clone(), why));
             return found;
         }
         if begun.elapsed() > LONGEST {
-            found.unseen = Some((folder.shown, "it takes more than a second to look at it"));
+            found.unseen = Some((folder.shown.clone(), "it takes more than a second to look at it"));
             return found;
         }
     }
@@ -130,17 +133,21 @@ pub(super) fn look(folders: &[(Resolved, bool)], workspace: &Workspace, showing:
 /// Adds what may not be read of an entry: the file, or what a link leads to.
 fn add(
     entry: &DirEntry,
-    folder: &Resolved,
+    used: &Folder,
     workspace: &Workspace,
     showing: &Showing,
-    visible_only: bool,
     found: &mut Found,
-    queue: &mut Vec<(Resolved, bool)>,
+    queue: &mut Vec<Folder>,
 ) {
+    let Folder { place: folder, visible_only, pattern } = used;
     if entry.file_type().is_some_and(|kind| kind.is_dir()) {
         return;
     }
     let inner = entry.path().strip_prefix(&folder.path).unwrap_or(entry.path());
+    let is_followed = used.levels().is_none_or(|levels| entry.path_is_symlink() && entry.depth() < levels);
+    if !is_followed && pattern.as_ref().is_some_and(|pattern| !pattern.matches(inner)) {
+        return;
+    }
     let shown = match inner.as_os_str().is_empty() {
         true => folder.shown.clone(),
         false => shown_below(folder, inner),
@@ -148,17 +155,19 @@ fn add(
     let is_denied = !showing.allows(&shown);
     let file = if !entry.path_is_symlink() {
         is_denied.then(|| Hidden { path: entry.path().to_owned(), shown })
-    } else if visible_only {
+    } else if *visible_only {
         // Searches that leave anything out follow no links.
         None
     } else {
         // Its content is that of another file, or of a folder. A link cannot be hidden, and need not be.
         let target = entry.path().to_str().and_then(|path| workspace.resolve(path).ok());
         let target = target.filter(|target| target.path.starts_with(workspace.root()));
-        if let Some(target) = target.as_ref().filter(|target| target.path.is_dir())
-            && !queue.iter().any(|(known, _)| target.path.starts_with(&known.path))
+        if let Some(target) = target.as_ref().filter(|target| is_followed && target.path.is_dir())
+            && !queue
+                .iter()
+                .any(|known| known.pattern.is_none() && target.path.starts_with(&known.place.path))
         {
-            queue.push((target.clone(), false));
+            queue.push(Folder { place: target.clone(), visible_only: false, pattern: None });
         }
         target
             .filter(|target| target.path.is_file() && (is_denied || !showing.allows(&target.shown)))

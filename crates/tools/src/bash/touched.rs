@@ -1,8 +1,10 @@
 //! What a command would touch, as far as that can be told before it runs.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use globset::{GlobBuilder, GlobMatcher};
 use playhouse_policy::shell::{self, FolderUse, PathUse};
 use playhouse_policy::{Access, AccessKind, Known};
 use playhouse_sandbox::process::Environment;
@@ -14,14 +16,56 @@ use super::tracked::Shown;
 /// The most places that are looked at. A script that names more may touch anything.
 const MOST_PLACES: usize = 4_000;
 
+/// A folder of which a command reads what lies in it.
+#[derive(Clone, Debug)]
+pub(super) struct Folder {
+    pub(super) place: Resolved,
+    /// Whether it leaves out what is hidden or ignored.
+    pub(super) visible_only: bool,
+    /// The pattern of the files that it reads below the folder; absent for all.
+    pub(super) pattern: Option<Pattern>,
+}
+
+impl Folder {
+    /// How many levels of names it reads; absent for all.
+    pub(super) fn levels(&self) -> Option<usize> {
+        self.pattern.as_ref().map(|Pattern { text, .. }| text.split('/').count())
+    }
+}
+
+/// A pattern of file names, as shells have them: each part of it matches one name.
+#[derive(Clone, Debug)]
+pub(super) struct Pattern {
+    text: String,
+    /// Absent for what is no pattern after all: then each file counts as matched.
+    glob: Option<GlobMatcher>,
+}
+
+impl Pattern {
+    fn of(text: &str) -> Self {
+        let glob = GlobBuilder::new(text).literal_separator(true).build().ok();
+        // What else the shell puts in may be anything.
+        let glob = glob.filter(|_| !text.contains(['$', '`', '{', '(', '\\']));
+        Self { text: text.to_owned(), glob: glob.map(|glob| glob.compile_matcher()) }
+    }
+
+    /// Whether it matches this path below its folder. Names that begin with a dot are matched by a dot only.
+    pub(super) fn matches(&self, path: &Path) -> bool {
+        let Some(glob) = &self.glob else { return true };
+        let begins_with_dot = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
+        let is_hidden = |(name, part): (&OsStr, &str)| begins_with_dot(name) && !part.starts_with('.');
+        glob.is_match(path) && !path.iter().zip(self.text.split('/')).any(is_hidden)
+    }
+}
+
 /// What is known of a command before it runs.
 pub(super) struct Told {
     /// The directory in which it would run.
     pub(super) workdir: Resolved,
     /// All that it would touch.
     pub(super) accesses: Vec<Access>,
-    /// Folders in the workspace of which it would read what lies in them, and whether it leaves out what is hidden or ignored.
-    pub(super) folders: Vec<(Resolved, bool)>,
+    /// Folders in the workspace of which it would read what lies in them.
+    pub(super) folders: Vec<Folder>,
     /// Calls of git that show changes of tracked files.
     pub(super) tracked: Vec<Shown>,
     /// Whether it does nothing but read, as far as its commands are known.
@@ -103,21 +147,30 @@ impl Touched<'_> {
     }
 
     /// The folders in the workspace that commands read: what there is of their words, and where they run if there is nothing yet.
-    fn folders(&self, used: &[FolderUse]) -> Vec<(Resolved, bool)> {
-        let mut folders: Vec<(Resolved, bool)> = Vec::new();
-        for FolderUse { words, bases, visible_only, .. } in used {
-            let all = words.iter().map(|word| self.places(word, bases).unwrap_or_default());
-            let here = || self.places(".", bases).unwrap_or_default();
-            let found: Vec<Resolved> = all.flatten().filter_map(|place| self.found(&place)).collect();
-            let found = if found.is_empty() {
-                here().iter().filter_map(|place| self.found(place)).collect()
-            } else {
-                found
+    fn folders(&self, used: &[FolderUse]) -> Vec<Folder> {
+        let mut folders: Vec<Folder> = Vec::new();
+        for &FolderUse { ref words, ref bases, visible_only, matched, .. } in used {
+            let found = |word: &str| -> Vec<Resolved> {
+                let places = self.places(word, bases).unwrap_or_default();
+                places.iter().filter_map(|place| self.found(place)).collect()
             };
-            folders.extend(found.into_iter().map(|folder| (folder, *visible_only)));
+            if matched {
+                for (folder, pattern) in words.iter().map(|word| shell::split_pattern(word)) {
+                    let pattern = Pattern::of(pattern);
+                    let below = |place| Folder { place, visible_only, pattern: Some(pattern.clone()) };
+                    folders.extend(found(folder).into_iter().map(below));
+                }
+                continue;
+            }
+            let all: Vec<Resolved> = words.iter().flat_map(|word| found(word)).collect();
+            let all = if all.is_empty() { found(".") } else { all };
+            folders.extend(all.into_iter().map(|place| Folder { place, visible_only, pattern: None }));
         }
-        folders.sort_by(|(one, visible), (other, than)| (&one.path, visible).cmp(&(&other.path, than)));
-        folders.dedup_by(|(later, _), (first, _)| later.path == first.path);
+        // Of those of which all is read, one look is enough.
+        let key =
+            |folder: &Folder| (folder.place.path.clone(), folder.pattern.is_some(), folder.visible_only);
+        folders.sort_by_cached_key(key);
+        folders.dedup_by(|later, first| later.place.path == first.place.path && first.pattern.is_none());
         folders
     }
 
