@@ -8,7 +8,7 @@ use mock_llm::{Model, call, text};
 use playhouse::protocol::{Record, RevertReport};
 use serde_json::json;
 
-use crate::stage::{Stage, contents, in_both, until};
+use crate::stage::{Stage, contents, finish, in_both, until};
 
 /// Nobody is there to be asked.
 const ALLOWED: &str = "[permissions]\nedit = \"allow\"\n";
@@ -175,4 +175,66 @@ fn an_undo_that_is_killed_goes_on_when_it_is_asked_for_again() {
         stage.playhouse(["sessions", "redo", &session]).is(0);
         files() == after
     });
+}
+
+#[test]
+fn an_undo_on_a_full_disk_writes_each_file_whole_or_not_at_all_and_goes_on_when_there_is_room() {
+    let cut = "for n in 1 2 3 4 5 6; do echo cut > f$n; done";
+    let stage = Stage::new(Model::new().step(call("bash", json!({"command": cut}))).step(text("Done.")));
+    stage.configure_first("sandbox = \"off\"").configure("[permissions]\n\"*\" = \"allow\"\n");
+    // Room for one file is left, and not for two.
+    let script = r#"
+        cd "$0"
+        for n in 1 2 3 4 5 6; do yes $n | head -c 200000 > f$n; done
+        "$@" run go >&2
+        session=$("$@" sessions list --format json | sed -n 's/.*"id": *"\(ses_[^"]*\)".*/\1/p' | head -n 1)
+        dd if=/dev/zero of=filler bs=4k 2>/dev/null
+        truncate -s -300K filler
+        "$@" sessions undo $session --format json
+        stat --format '%n %s' f?
+        ls -A | grep -v -e '^f[1-6]$' -e '^filler$'
+        rm filler
+        "$@" sessions undo $session --format json
+        cksum f? | cksum
+        for n in 1 2 3 4 5 6; do yes $n | head -c 200000 > f$n; done
+        cksum f? | cksum
+    "#;
+    let mut command = stage.program("bwrap");
+    command.args(["--dev-bind", "/", "/", "--size", "2000000", "--tmpfs"]).arg(&stage.workspace);
+    command.args(["--unshare-pid", "--die-with-parent", "--", "sh", "-c", script]).arg(&stage.workspace);
+    let inner = stage.command([""; 0]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let ended = finish(command);
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    let [first, sizes @ .., second, undone, before] = &lines[..] else {
+        panic!("{}{}", ended.stdout, ended.stderr)
+    };
+    let [first, second] = [first, second].map(|line| serde_json::from_str::<RevertReport>(line).unwrap());
+    assert_eq!((first.files.len(), first.conflicts.len()), (1, 5), "{first:?}");
+    assert!(first.conflicts.iter().all(|left| left.reason.contains("No space left")), "{first:?}");
+    // The others are as the command left them, and nothing lies beside them.
+    assert_eq!(sizes, ["f1 200000", "f2 4", "f3 4", "f4 4", "f5 4", "f6 4"]);
+    assert_eq!((second.files.len(), second.conflicts.len()), (5, 0), "{second:?}");
+    assert_eq!(undone, before);
+}
+
+#[test]
+fn an_undo_of_a_folder_that_is_gone_says_so_and_works_when_it_is_back() {
+    let write = call("write", json!({"filePath": "new.txt", "content": "made\n"}));
+    let stage = Stage::new(Model::new().step(write).step(text("Done.")));
+    stage.configure(ALLOWED);
+    stage.run(["go"]).is(0);
+    let (session, away) = (stage.session(), stage.root().join("away"));
+    fs::rename(&stage.workspace, &away).unwrap();
+    let undo = || {
+        let mut command = stage.command(["sessions", "undo", &session]);
+        command.current_dir(stage.root());
+        finish(command)
+    };
+    let refused = undo().is(2);
+    assert!(refused.stderr.contains(stage.workspace.to_str().unwrap()), "{}", refused.stderr);
+    assert!(away.join("new.txt").exists());
+    fs::rename(&away, &stage.workspace).unwrap();
+    undo().is(0);
+    assert!(!stage.workspace.join("new.txt").exists());
 }
