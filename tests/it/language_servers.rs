@@ -133,6 +133,55 @@ fn places_outside_of_the_workspace_are_left_out_and_the_tool_is_shown_where_a_se
 }
 
 #[test]
+fn a_rename_is_shown_and_then_made_as_edits_are() {
+    let rename = |apply: bool| {
+        let arguments = json!({"operation": "rename", "filePath": "a.acc", "line": 1, "character": 1, "newName": "good", "apply": apply});
+        call("lsp", arguments)
+    };
+    // The rules of `edit`, and what then stands in the two files.
+    let renamed = |edit: &str| {
+        let steps = [rename(false), rename(true), edit_of("b.acc"), call("undo_last", json!({}))];
+        let all = steps.into_iter().fold(Model::new(), Model::step);
+        let stage = Stage::new(all.step(text("Done.")));
+        let rules = format!("\"*\" = \"allow\"\nedit = {edit}\n");
+        stage.configure(&configuration("pull").replacen("\"*\" = \"allow\"\n", &rules, 1));
+        stage.write("a.acc", "fine\nwords\n").write("b.acc", "fine words\r\n");
+        stage.run(["go"]).is(0);
+        let now = ["a.acc", "b.acc"].map(|name| fs_err::read_to_string(stage.workspace.join(name)).unwrap());
+        (results(&stage), now)
+    };
+    let (told, now) = renamed("\"allow\"");
+    assert!(told[0].contains("would change 2 places; nothing is changed yet"), "{}", told[0]);
+    assert!(
+        told[0].contains("a.acc:1:1: fine -> good")
+            && told[0].contains("b.acc:1:1: fine words -> good words"),
+        "{}",
+        told[0]
+    );
+    assert!(
+        told[1].starts_with(
+            "applied the rename to 2 files (+2 -2)\nupdate a.acc (+1 -1)\nupdate b.acc (+1 -1)\n"
+        ),
+        "{}",
+        told[1]
+    );
+    assert!(told[1].contains("-fine words") && told[1].contains("+good words"), "{}", told[1]);
+    // It was changed, and not read.
+    assert!(told[2].contains("b.acc exists and has not been read in this session"), "{}", told[2]);
+    assert!(told[3].contains("a.acc") && told[3].contains("b.acc"), "{}", told[3]);
+    assert_eq!(now, ["fine\nwords\n", "fine words\r\n"]);
+
+    // A rule about any of the files holds for the whole.
+    let (told, now) = renamed("{ \"*\" = \"allow\", \"b.*\" = \"deny\" }");
+    assert!(told[1].contains("denied") && told[1].contains("b.acc"), "{}", told[1]);
+    assert_eq!(now, ["fine\nwords\n", "fine words\r\n"]);
+}
+
+fn edit_of(path: &str) -> mock_llm::Step {
+    call("edit", json!({"filePath": path, "oldString": "good", "newString": "best"}))
+}
+
+#[test]
 fn a_workspace_configures_no_server() {
     let stage = Stage::new(Model::new().step(text("Done.")));
     let own = "[lsp.x]\ncommand = [\"touch\", \"started\"]\nextensions = [\".acc\"]\n";

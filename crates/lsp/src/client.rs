@@ -373,7 +373,7 @@ impl Client {
     }
 
     /// The text of a file as the server was shown it, and its version.
-    pub(crate) fn text(&self, path: &Path) -> Option<(Arc<str>, i32)> {
+    pub fn text(&self, path: &Path) -> Option<(Arc<str>, i32)> {
         self.files().shown.get(path).map(|shown| (Arc::clone(&shown.text), shown.version))
     }
 

@@ -9,6 +9,7 @@
 mod commit;
 mod plan;
 mod report;
+mod rewrite;
 
 use std::collections::HashMap;
 use std::iter;
@@ -26,6 +27,10 @@ use crate::files::{self, document};
 use crate::patch::{self, Action, Effort, Hunk};
 use crate::tool::{CallContext, Risk, ToolError, ToolOutput};
 use crate::typed::{Ready, TypedTool};
+pub use rewrite::{Rewrite, Rewrites};
+
+/// What is carried out, as people are told of it.
+const PATCH: &str = "the patch";
 
 /// The longest patch, in bytes.
 const LONGEST: usize = 4_000_000;
@@ -244,8 +249,8 @@ impl Task {
     ) -> Result<ToolOutput, ToolError> {
         let planned = self.plan(Some(known), cancel)?;
         // From here on it is done as a whole, which takes a moment only.
-        let notes = commit::commit(&planned, known, keeping)?;
-        Ok(report::output(&planned, &self.drafts, &notes))
+        let notes = commit::commit(PATCH, &planned, known, keeping)?;
+        Ok(report::output(PATCH, &planned, &self.drafts, &notes))
     }
 }
 

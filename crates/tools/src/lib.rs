@@ -113,6 +113,7 @@ pub mod undo;
 pub mod web;
 pub mod write;
 
+pub use apply_patch::{Rewrite, Rewrites};
 pub use changed::{WriteLog, WriteLogReader};
 pub use function::FunctionTool;
 pub use host::{Alone, Host, Showing, Work, WorkEnd, judge_call};

@@ -1,4 +1,4 @@
-//! `lsp`: what a language server says of places and names.
+//! `lsp`: what a language server says of places and names, and the renames that it works out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -10,18 +10,22 @@ use playhouse_policy::{AccessKind, Zone};
 use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_sandbox::blocking;
 use playhouse_tools::changed::FileState;
-use playhouse_tools::{CallContext, Ready, Risk, Showing, ToolError, ToolOutput, ToolScope, TypedTool};
+use playhouse_tools::{
+    CallContext, Ready, Rewrite, Rewrites, Risk, Showing, ToolError, ToolOutput, ToolScope, TypedTool,
+};
 use playhouse_workspace::Workspace;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
-use super::{Inner, Job};
+use super::{Inner, Job, Lease, Servers};
 
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Places that are told.
 const MOST_PLACES: usize = 100;
+/// Files that a rename changes. A server is shown more at once.
+const MOST_RENAMED: usize = 100;
 /// The longest line of a file that is told, in characters.
 const LONGEST_LINE: usize = 200;
 /// The longest file of which lines are told, in bytes.
@@ -43,6 +47,8 @@ pub(super) struct Arguments {
     query: Option<String>,
     #[serde(default)]
     new_name: Option<String>,
+    #[serde(default)]
+    apply: Option<bool>,
 }
 
 /// The tool of one session.
@@ -52,8 +58,16 @@ pub(super) struct LspTool {
     pub(super) scope: ToolScope,
 }
 
+/// What a call does.
+pub(super) enum Task {
+    /// It asks, and changes nothing.
+    Ask(Question),
+    /// It writes the edits of a rename.
+    Rename(Rewrites),
+}
+
 /// What is asked.
-pub(super) struct Task {
+pub(super) struct Question {
     /// Absent for diagnostics.
     operation: Option<Operation>,
     path: PathBuf,
@@ -71,7 +85,7 @@ impl TypedTool for LspTool {
     type Task = Task;
 
     async fn prepare(&self, arguments: Arguments, context: &CallContext) -> Result<Ready<Task>, ToolError> {
-        let Arguments { operation: name, file_path, line, character, query, new_name } = arguments;
+        let Arguments { operation: name, file_path, line, character, query, new_name, apply } = arguments;
         let operation = Operation::ALL.into_iter().find(|operation| operation.name() == name);
         if operation.is_none() && name != DIAGNOSTICS {
             let names = Operation::ALL.map(Operation::name).join(", ");
@@ -97,63 +111,106 @@ impl TypedTool for LspTool {
             },
             _ => String::new(),
         };
+        let apply = apply == Some(true);
+        if apply && operation != Some(Operation::Rename) {
+            return Err(ToolError::Invalid(format!("`apply` is for rename: {name} changes nothing")));
+        }
         let (workspace, written) = (Arc::clone(&context.workspace), file_path.clone());
         let place = context.pool.run(move || workspace.resolve(&written)).await;
         let place = place.map_err(|error| ToolError::Invalid(error.to_string()))?;
         let title = format!("{name} {}", place.shown);
+        let mut accesses = vec![place.access(AccessKind::Read)];
+        let question = Question { operation, path: place.path, shown: place.shown, spot, words };
+        if !apply {
+            return Ok(Ready {
+                accesses,
+                effect: Effect::None,
+                recovery: Recovery::Rerun,
+                preview: title.clone(),
+                title,
+                task: Task::Ask(question),
+            });
+        }
+        let rewrites = self.unless_cancelled(context, question.rename(self, context)).await?;
+        accesses.extend(rewrites.accesses());
         Ok(Ready {
-            accesses: vec![place.access(AccessKind::Read)],
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: title.clone(),
+            accesses,
+            effect: Effect::Workspace,
+            recovery: Recovery::Interrupt,
+            preview: rewrites.preview(),
             title,
-            task: Task { operation, path: place.path, shown: place.shown, spot, words },
+            task: Task::Rename(rewrites),
         })
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
-        let servers =
-            self.servers.upgrade().ok_or_else(|| ToolError::Failed("the engine stops".to_owned()))?;
-        tokio::select! {
-            biased;
-            () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
-            answer = task.answer(&servers, &self.scope, context) => answer.map(ToolOutput::text),
+        match task {
+            Task::Ask(question) => {
+                let answer = self.unless_cancelled(context, question.answer(self, context)).await;
+                answer.map(ToolOutput::text)
+            }
+            Task::Rename(rewrites) => rewrites.carry_out(context).await,
         }
     }
 }
 
-impl Task {
-    async fn answer(
+impl LspTool {
+    async fn unless_cancelled<T>(
         &self,
-        servers: &Arc<Inner>,
-        scope: &ToolScope,
         context: &CallContext,
-    ) -> Result<String, ToolError> {
-        let name = &self.shown;
-        let Some(Job { key, .. }) = servers.jobs(scope, [self.path.clone()]).await.pop() else {
-            return Err(ToolError::Failed(format!("there is no language server for {name}")));
+        work: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        tokio::select! {
+            biased;
+            () = context.cancel.cancelled() => Err(ToolError::Cancelled(String::new())),
+            result = work => result,
+        }
+    }
+}
+
+fn failed(error: playhouse_lsp::RequestError) -> ToolError {
+    ToolError::Failed(error.to_string())
+}
+
+impl Question {
+    /// The server of the file, with its name, once it runs and is shown the file; an error says that it does not run yet.
+    async fn server(&self, tool: &LspTool, context: &CallContext) -> Result<(Lease<Servers>, String), Reach> {
+        let servers =
+            tool.servers.upgrade().ok_or_else(|| ToolError::Failed("the engine stops".to_owned()))?;
+        let Some(Job { key, .. }) = servers.jobs(&tool.scope, [self.path.clone()]).await.pop() else {
+            return Err(ToolError::Failed(format!("there is no language server for {}", self.shown)).into());
         };
-        let Ok(lease) = timeout(PATIENCE, servers.lease(&key, scope.session)).await else {
-            return Ok(format!("not known yet: {key} still starts"));
+        let Ok(lease) = timeout(PATIENCE, servers.lease(&key, tool.scope.session)).await else {
+            return Err(Reach::NotYet(format!("not known yet: {key} still starts")));
         };
         let lease = lease.map_err(ToolError::Failed)?;
         let running = lease.child();
-        let failed = |error: playhouse_lsp::RequestError| ToolError::Failed(error.to_string());
         running.show(&context.workspace, std::slice::from_ref(&self.path)).await.map_err(failed)?;
         if !running.shows(&self.path) {
-            return Err(ToolError::Failed(format!("{name} is no text file that can be read, or too large")));
+            let reason = format!("{} is no text file that can be read, or too large", self.shown);
+            return Err(ToolError::Failed(reason).into());
         }
+        Ok((lease, key.to_string()))
+    }
+
+    async fn answer(&self, tool: &LspTool, context: &CallContext) -> Result<String, ToolError> {
+        let (lease, key) = match self.server(tool, context).await {
+            Ok(reached) => reached,
+            Err(Reach::NotYet(text)) => return Ok(text),
+            Err(Reach::Never(error)) => return Err(error),
+        };
+        let running = lease.child();
         let Some(operation) = self.operation else {
             let mut known =
                 running.diagnose(std::slice::from_ref(&self.path), Instant::now() + PATIENCE).await;
             let known = known.pop().unwrap_or(Ok(Known::NotYet)).map_err(failed)?;
-            return Ok(diagnostics(name, &known));
+            return Ok(diagnostics(&self.shown, &known));
         };
         let query = Query { operation, path: &self.path, spot: self.spot, words: &self.words };
         let client = &running.client;
         let answer = client.ask(&query, PATIENCE).await.map_err(failed)?;
         let is_busy = client.is_busy();
-        let told = Told { workspace: Arc::clone(&context.workspace), showing: context.host.showing() };
+        let told = Told::of(context);
         if operation == Operation::Hover && told.showing.may_hide() {
             // What is told of a word is text of the file that defines it.
             let query = Query { operation: Operation::GoToDefinition, ..query };
@@ -180,6 +237,84 @@ impl Task {
             text.push_str("\n(it still loads the project: this may not be all)");
         }
         Ok(text)
+    }
+
+    /// What a rename makes of the files that it changes. Changes nothing.
+    async fn rename(&self, tool: &LspTool, context: &CallContext) -> Result<Rewrites, ToolError> {
+        let (lease, key) = match self.server(tool, context).await {
+            Ok(reached) => reached,
+            Err(Reach::NotYet(text)) => return Err(ToolError::Failed(text)),
+            Err(Reach::Never(error)) => return Err(error),
+        };
+        let (running, new_name) = (lease.child(), &self.words);
+        let query =
+            Query { operation: Operation::Rename, path: &self.path, spot: self.spot, words: new_name };
+        let mut shown = vec![self.path.clone()];
+        let edits = loop {
+            let Answer::Edits(edits) = running.client.ask(&query, PATIENCE).await.map_err(failed)? else {
+                return Err(ToolError::Failed(format!("{key} answers with no edits")));
+            };
+            if running.client.is_busy() {
+                return Err(ToolError::Failed(format!("not known yet: {key} still loads the project")));
+            }
+            let paths: Vec<PathBuf> = edits.iter().map(|file| file.path.clone()).collect();
+            if paths.iter().all(|path| shown.contains(path)) {
+                break edits;
+            }
+            if paths.len() > MOST_RENAMED {
+                return Err(ToolError::Failed(format!(
+                    "renaming to {new_name} would change {} files, and this changes {MOST_RENAMED} at most: apply the edits that it shows without `apply`",
+                    paths.len()
+                )));
+            }
+            if shown.len() > 1 {
+                return Err(ToolError::Failed(format!(
+                    "{key} answers with other files each time: ask again"
+                )));
+            }
+            // It is asked again, so that its edits are of the texts that it is shown here.
+            running.show(&context.workspace, &paths).await.map_err(failed)?;
+            shown.extend(paths);
+        };
+        if edits.iter().all(|file| file.edits.is_empty()) {
+            return Err(ToolError::Failed(format!("the server renames nothing to {new_name}")));
+        }
+        let texts: Vec<_> = edits.iter().map(|file| running.client.text(&file.path)).collect();
+        let (workspace, showing) = (Arc::clone(&context.workspace), context.host.showing());
+        let encoding = running.client.encoding();
+        let plan = move || {
+            let rewrite = |(FileEdits { path, edits }, text): (FileEdits, Option<(Arc<str>, i32)>)| {
+                let named = path.to_string_lossy().into_owned();
+                let cannot = |why: &str| {
+                    ToolError::Failed(format!("nothing was renamed: {named} would change too, {why}"))
+                };
+                let place = workspace.resolve(&named).map_err(|error| cannot(&error.to_string()))?;
+                if place.zone != Zone::Workspace || !showing.allows(&place.shown) {
+                    return Err(cannot("and it is outside of the workspace, or not to be read"));
+                }
+                let (before, _) = text.ok_or_else(|| cannot("and it is no text file that can be read"))?;
+                let after =
+                    apply(&before, &edits, encoding).ok_or_else(|| cannot("and its edits overlap"))?;
+                Ok(Rewrite { place, before: before.to_string(), after })
+            };
+            let files: Result<Vec<_>, _> = edits.into_iter().zip(texts).map(rewrite).collect();
+            Rewrites::plan("the rename", files?)
+        };
+        context.pool.run(plan).await
+    }
+}
+
+/// Why a server cannot be asked.
+enum Reach {
+    /// It starts.
+    NotYet(String),
+    /// It does not run, or cannot be shown the file.
+    Never(ToolError),
+}
+
+impl From<ToolError> for Reach {
+    fn from(error: ToolError) -> Self {
+        Self::Never(error)
     }
 }
 
@@ -224,6 +359,10 @@ struct File {
 }
 
 impl Told {
+    fn of(context: &CallContext) -> Self {
+        Self { workspace: Arc::clone(&context.workspace), showing: context.host.showing() }
+    }
+
     /// The files that may be told of, with their texts.
     async fn files(&self, paths: impl Iterator<Item = &PathBuf>) -> HashMap<PathBuf, File> {
         let paths: BTreeMap<PathBuf, ()> = paths.map(|path| (path.clone(), ())).collect();
@@ -315,7 +454,7 @@ impl Told {
             return format!("the server renames nothing to {new_name}");
         }
         let told = lines.len();
-        lines.insert(0, format!("Renaming to {new_name} would change {count} places; nothing is changed yet, apply it with your edit tools:"));
+        lines.insert(0, format!("Renaming to {new_name} would change {count} places; nothing is changed yet: repeat it with `apply: true`, or edit yourself:"));
         if told + left_out < count {
             lines.push(format!("({} more)", count - told - left_out));
         }

@@ -16,12 +16,13 @@ use crate::files::change::{self, Keeping};
 use crate::files::seen::{self, Current};
 use crate::tool::ToolError;
 
-/// Makes the files what `planned` says. Gives what is to be told of those that were written.
+/// Makes the files what `planned` says, for what is called `name`. Gives what is to be told of those that were written.
 ///
 /// # Errors
 /// When a file cannot be changed, or is not what it was when it was planned. Every file is then as it was before, or
 /// the error says which is not.
 pub(super) fn commit(
+    name: &'static str,
     planned: &[Planned],
     known: &FileTracker,
     keeping: &Keeping,
@@ -29,7 +30,7 @@ pub(super) fn commit(
     for Planned { place, change } in planned {
         keeping.writes.must_be_intended(place, change.before().map(|current| current.hash))?;
     }
-    let mut journal = Journal { done: Vec::new(), known, keeping };
+    let mut journal = Journal { name, done: Vec::new(), known, keeping };
     let written = journal.carry_out(planned).map_err(|error| journal.undo(&error))?;
     let left = journal.settle();
 
@@ -47,13 +48,15 @@ pub(super) fn commit(
         return Ok(notes);
     }
     Err(ToolError::Failed(format!(
-        "the patch was applied, but not all files could be removed: {}",
+        "{name} was applied, but not all files could be removed: {}",
         left.join("; ")
     )))
 }
 
 /// What was done so far.
 struct Journal<'a> {
+    /// What is carried out, as in "the patch".
+    name: &'static str,
     done: Vec<Done<'a>>,
     known: &'a FileTracker,
     keeping: &'a Keeping,
@@ -155,7 +158,7 @@ impl<'a> Journal<'a> {
     /// Undoes everything, and says what came of it.
     fn undo(&mut self, error: &DoorError) -> ToolError {
         let lost = self.put_back();
-        let mut text = format!("the patch was not applied: {error}. ");
+        let mut text = format!("{} was not applied: {error}. ", self.name);
         if lost.is_empty() {
             text.push_str("Every file is as it was before");
         } else {
@@ -246,13 +249,14 @@ mod tests {
             names.sort();
             names.join(" ")
         };
-        let mut journal = Journal { done: Vec::new(), known: &known, keeping: &keeping };
+        let mut journal =
+            Journal { name: super::super::PATCH, done: Vec::new(), known: &known, keeping: &keeping };
         journal.bring(&planned).unwrap();
         assert_eq!(names(), "gone last moved moved to");
         assert!(journal.put_back().is_empty());
         assert_eq!(fs_err::read_to_string(root.join("last")).unwrap(), "old");
 
-        commit(&planned, &known, &keeping).unwrap();
+        commit(super::super::PATCH, &planned, &known, &keeping).unwrap();
         assert_eq!(names(), "last moved to");
         assert_eq!(fs_err::read_to_string(root.join("to/moved")).unwrap(), "new");
     }
@@ -277,6 +281,7 @@ mod tests {
             gone: nothing(place),
         };
         let mut journal = Journal {
+            name: super::super::PATCH,
             done: vec![
                 take(&gone),
                 take(&free),

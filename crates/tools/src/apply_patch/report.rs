@@ -133,9 +133,14 @@ pub(super) fn preview(planned: &[Planned]) -> (String, Vec<Option<Draft>>) {
     (Diff { text, ..Diff::default() }.capped(FOR_CONSENT), drafts)
 }
 
-/// The result of a patch that was applied. `drafts` are those of its preview, if it had one; `written` is what is to be told
+/// The result of what is called `name`, as in "the patch", and was applied. `drafts` are those of its preview, if it had one; `written` is what is to be told
 /// of the files that were written.
-pub(super) fn output(planned: &[Planned], drafts: &[Option<Draft>], written: &[String]) -> ToolOutput {
+pub(super) fn output(
+    name: &str,
+    planned: &[Planned],
+    drafts: &[Option<Draft>],
+    written: &[String],
+) -> ToolOutput {
     let draft = |index: usize| drafts.get(index).and_then(Option::as_ref);
     let told: Vec<Told<'_>> =
         planned.iter().enumerate().map(|(index, planned)| Told::of(planned, draft(index))).collect();
@@ -143,7 +148,7 @@ pub(super) fn output(planned: &[Planned], drafts: &[Option<Draft>], written: &[S
         (additions + told.diff.additions, deletions + told.diff.deletions)
     });
     let files = files::counted(told.len(), "file");
-    let mut output = format!("applied the patch to {files} (+{additions} -{deletions})\n");
+    let mut output = format!("applied {name} to {files} (+{additions} -{deletions})\n");
     told.iter().for_each(|told| output.push_str(&told.line()));
     let notes: Vec<&String> = planned
         .iter()

@@ -81,7 +81,9 @@ impl House {
         let task = Task::read(&whole(body), &self.context.workspace).unwrap();
         let planned = task.plan(Some(&self.context.files), &self.context.cancel).unwrap();
         meanwhile();
-        commit::commit(&planned, &self.context.files, &Keeping::of(&self.context)).unwrap_err().to_string()
+        commit::commit(PATCH, &planned, &self.context.files, &Keeping::of(&self.context))
+            .unwrap_err()
+            .to_string()
     }
 }
 
