@@ -149,13 +149,14 @@ impl Conversation {
                     let mut profile = directory.profile(&request)?;
                     hide(&mut profile.head, &request.withheld);
                     let handed = handed.as_deref();
-                    let (outside, instructions) = match shown {
+                    let searches = profile.head.rules.tool_search;
+                    let (mut outside, instructions) = match shown {
                         Some(ToolsSettled { tools, instructions, .. }) => {
                             (tools.into_iter().filter(|tool| tool.spec.is_some()).collect(), instructions)
                         }
                         None if settled.outside => (Vec::new(), None),
                         None => (
-                            outside::shown(&catalogue, &tools, &judge, &agent, handed),
+                            outside::shown(&catalogue, &tools, &judge, &agent, handed, searches),
                             outside::instructions(&catalogue, &tools, &judge, &agent, handed),
                         ),
                     };
@@ -165,10 +166,15 @@ impl Conversation {
                     let settles = !was_shown && (leaves_out || !are_settled);
                     let native = profile.head.tools.iter().map(settled_tool);
                     let settled = settles.then(|| native.chain(outside.iter().cloned()).collect());
+                    outside::sent(&mut outside, searches);
+                    let deferred = outside::deferred(&outside);
+                    if !deferred.is_empty() {
+                        profile.endpoint.ask_for_tool_search();
+                    }
                     let outside = outside.into_iter().filter_map(|tool| tool.spec);
                     let outside = profile.head.adjustments.tools(outside);
                     let names: Vec<String> = outside.iter().map(|spec| spec.name.clone()).collect();
-                    outside::show(&mut profile.head, outside.into_iter().chain(output).collect());
+                    outside::show(&mut profile.head, outside.into_iter().chain(output).collect(), deferred);
                     let sent = SentTools::of(&profile.head)
                         .without_some(&profile.head, |name| names.iter().any(|outside| outside == name));
                     Ok((profile, settled, sent, instructions))
@@ -176,7 +182,8 @@ impl Conversation {
                 let (mut profile, shown, sent, instructions) = shared.pool.run(profile).await?;
                 let text = settled.system.is_none().then(|| profile.head.system.clone());
                 profile.head.system.push_str(instructions.as_deref().unwrap_or_default());
-                let preceding = profile.head.system.len() as u64 + profile.head.tools.bytes();
+                let read = profile.head.tools.bytes_read(profile.endpoint.dialect);
+                let preceding = profile.head.system.len() as u64 + read;
                 let made = SystemMade {
                     agent: self.agent.clone(),
                     model: self.model.clone(),
@@ -312,20 +319,27 @@ fn hash_of(head: &Head) -> String {
             hash.update([0]);
             hash.update(part);
         }
+        if head.tools.is_deferred(name) {
+            hash.update([1]);
+        }
     }
     hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Marks reasoning that does not hold by the hash of the system prompt and the tools after which it was made. With
-/// `unreasoned` its server gets nothing of it back but its text.
+/// `unreasoned` its server gets nothing of it back but its text. A search of other tools is left out.
 fn check_reasoning(message: &mut ChatMessage, unreasoned: bool, holds: impl Fn(Option<&str>) -> bool) {
     let ChatMessage::Assistant { parts } = message else { return };
     for part in parts {
         if let AssistantPart::Reasoning { opaque, stale, .. } = part {
-            opaque.take_if(|_| unreasoned);
-            if let Some(opaque) = opaque {
-                *stale |= !holds(opaque.get(MADE_UNDER).and_then(Value::as_str));
+            let Some(members) = &*opaque else { continue };
+            let is_held = holds(members.get(MADE_UNDER).and_then(Value::as_str));
+            if playhouse_llm::is_search(members) {
+                opaque.take_if(|_| !is_held);
+                continue;
             }
+            opaque.take_if(|_| unreasoned);
+            *stale |= opaque.is_some() && !is_held;
         }
     }
 }

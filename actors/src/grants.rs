@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use playhouse_policy::{Pattern, Rules, Want};
 use playhouse_protocol::consent::{Action, ConsentAsked, Grant, PermissionRule, Risk};
-use playhouse_protocol::{CommandError, ConsentId, SessionId, Timestamp};
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
+use playhouse_protocol::{CommandError, ConsentId, Limit, SessionId, Timestamp};
 use playhouse_store::Shelf;
 use serde::{Deserialize, Serialize};
 
@@ -244,16 +245,23 @@ impl Book {
         let mut added = Vec::new();
         self.change(shelf, |grants| {
             added.clear();
+            let before = grants.len();
+            let is_new = |rule: &&PermissionRule| !grants.iter().any(|grant| grant.id == self.name(rule));
+            let new = rules.iter().filter(is_new).count();
             for rule in &rules {
                 let id = self.name(rule);
                 if grants.iter().any(|grant| grant.id == id) {
                     continue;
                 }
-                if grants.len() == MOST {
-                    return Err(CommandError::Invalid(format!(
-                        "{MOST} things are allowed for always in {} already: withdraw some with `playhouse consents revoke`, or answer \"once\"",
+                if grants.len() >= MOST {
+                    let told = format!(
+                        "{MOST} things are allowed for always in {} already: withdraw some, or answer \"once\"",
                         self.workspace
-                    )));
+                    );
+                    let count = |count: usize| Amount::Count(count as u64);
+                    let limit = Limit::of_count("grants", LimitScope::Tenant, LimitUnit::Count, MOST as u64);
+                    let limit = Limit { needed: Some(count(new)), ..limit.used(count(before)) };
+                    return Err(CommandError::AtLimit { told, limit: Box::new(limit), passes: false });
                 }
                 grants.push(Grant {
                     id: id.clone(),

@@ -284,7 +284,7 @@ impl Measures {
         }
         for (metric, count) in [
             (Metric::GenAiInput, tokens.all_input()),
-            (Metric::GenAiOutput, tokens.output + tokens.reasoning),
+            (Metric::GenAiOutput, tokens.all_output()),
             (Metric::GenAiCacheRead, tokens.cache_read),
             (Metric::GenAiCacheWrite, cache_write),
             (Metric::GenAiReasoning, tokens.reasoning),

@@ -134,7 +134,7 @@ pub(crate) fn record(report: &AttemptReport) {
     };
     if let Some(tokens) = usage.map(|usage| usage.tokens) {
         span.record("gen_ai.usage.input_tokens", tokens.all_input());
-        span.record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
+        span.record("gen_ai.usage.output_tokens", tokens.all_output());
     }
     tracing::debug!("an attempt ended");
 }

@@ -86,6 +86,8 @@ impl Log {
             cost: None,
             answered_by: Some("walk".into()),
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         }));

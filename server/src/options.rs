@@ -55,6 +55,8 @@ pub struct ServerOptions {
     pub hosts: Vec<String>,
     /// Origins of pages that may call it: `https://example.org`.
     pub origins: Vec<String>,
+    /// Names of native tools that clients of `/v1/mcp` may call.
+    pub mcp_tools: Vec<String>,
 }
 
 impl Default for ServerOptions {
@@ -74,6 +76,7 @@ impl Default for ServerOptions {
             metrics: MetricsOptions::default(),
             hosts: Vec::new(),
             origins: Vec::new(),
+            mcp_tools: Vec::new(),
         }
     }
 }

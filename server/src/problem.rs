@@ -210,6 +210,8 @@ impl From<CommandError> for Problem {
             CommandError::Invalid(_) | CommandError::Unusable(_) => Kind::Invalid,
             CommandError::Store(_) => Kind::Store,
             CommandError::Suspended(_) => Kind::Suspended,
+            CommandError::AtLimit { passes: true, .. } => Kind::Limited,
+            CommandError::AtLimit { passes: false, .. } => Kind::Invalid,
             CommandError::OutOfStorage { .. } => {
                 refused("storage");
                 Kind::TooLarge
@@ -242,7 +244,7 @@ impl From<CommandError> for Problem {
             CommandError::Lost { reason, .. } => {
                 Self { in_full: Some(error.to_string().into()), ..Self::new(kind, reason.as_str()) }
             }
-            CommandError::OutOfStorage { told, limit } => {
+            CommandError::OutOfStorage { told, limit } | CommandError::AtLimit { told, limit, .. } => {
                 Self::new(kind, told.as_str()).of_limit((**limit).clone())
             }
             _ => Self::new(kind, error.to_string()),

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::connection::{Connections, Listener, outer_seats};
+use crate::native::mcp_server;
 use crate::operator::idle;
 use crate::router::router;
 use crate::socket::{self, SocketFile};
@@ -67,6 +68,9 @@ pub enum ServerError {
     /// The store failed.
     #[error("failed to read the keys: {0}")]
     Keys(String),
+    /// A tool that clients of MCP shall have is none.
+    #[error("server.mcp_tools: {0}")]
+    Tools(String),
 }
 
 /// How a server ended.
@@ -97,7 +101,8 @@ impl Server {
     /// Listens. Clients that connect from now on are answered when the server runs.
     ///
     /// # Errors
-    /// An address that others can reach while there are no keys; an address or a socket that cannot be listened on.
+    /// An address that others can reach while there are no keys; an address or a socket that cannot be listened on; a name of a
+    /// tool that is none.
     pub async fn bind(app: App, listen: Listen) -> Result<Self, ServerError> {
         let learning = app.clone();
         let has_keys = match tokio::task::spawn_blocking(move || learning.learn_keys()).await {
@@ -105,6 +110,7 @@ impl Server {
             Err(error) => return Err(ServerError::Keys(error.to_string())),
         };
         app.need_key(has_keys);
+        mcp_server::native_tools(&app).map_err(|error| ServerError::Tools(error.to_string()))?;
         let mut server = Self { app, address: None, networks: Vec::new(), sockets: Vec::new() };
         server.and_on(listen).await?;
         Ok(server)

@@ -569,7 +569,7 @@ const CLASSES: [&str; 8] = [
 ];
 
 /// Each rule with its value, and with its meaning where it is not what most servers do.
-fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 11] {
+fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 12] {
     let RequestRules {
         thinking,
         display,
@@ -582,6 +582,7 @@ fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 
         responses,
         chat,
         system_in_input,
+        tool_search,
     } = *rules;
     let thinks = match thinking {
         Thinking::OnRequest => None,
@@ -621,6 +622,7 @@ fn rules(rules: &RequestRules) -> [(&'static str, Value, Option<&'static str>); 
             json!(system_in_input),
             system_in_input.then_some("caches a system prompt only at the head of the input"),
         ),
+        ("tool_search", json!(tool_search), tool_search.then_some("searches deferred tools itself")),
     ]
 }
 

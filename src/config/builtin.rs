@@ -232,6 +232,7 @@ impl Row {
             connections: Connections::default(),
             chat: self.chat,
             cache_key: self.cache_key,
+            deferred_tools: None,
         }
     }
 }

@@ -201,6 +201,8 @@ keys! {
         "Names of hosts by which clients may call the server, beside addresses and `localhost`.";
     ServerOrigins = "server.origins", List, "none", false,
         "Origins of web pages that may use the server, beside its own: `https://app.example.org`.";
+    ServerMcpTools = "server.mcp_tools", List, "none", false,
+        "Native tools that clients of `/v1/mcp` may call, by name: `[\"read\", \"grep\"]`. A name that there is not ends `serve` at its start.";
     ServerGrace = "server.grace_ms", Whole, "`10000`", false,
         "How long running turns may go on after the server was told to end, in milliseconds. Then they are suspended, and go on at the next start.";
     ServerConnections = "server.connections", Whole, "`4096`", false,
@@ -379,6 +381,8 @@ keys! {
         "Whether an `openai-chat` server is asked for usage with `stream_options`; `false` for one that refuses the field.";
     ReasoningContent = "providers.NAME.reasoning_content", Boolean, "`false`", false,
         "Whether an `openai-chat` server gets the reasoning of its earlier answers back as `reasoning_content`, as DeepSeek wants it. Models of which the catalogue says so get it in any case.";
+    DeferredTools = "providers.NAME.deferred_tools", Boolean, "`true` at Anthropic's and OpenAI's own servers for models of which the catalogue says so", false,
+        "Whether the server of an `anthropic` or `openai-responses` dialect searches tools of MCP servers itself, where these are too many to be shown. `true` for a gateway that passes `defer_loading` on.";
     CallIds = "providers.NAME.call_ids", Text, "`usual`", false,
         "The ids of calls that an `openai-chat` server takes: `usual`, or `nine-alphanumeric` as Mistral's.";
     UserAfterResults = "providers.NAME.user_after_results", Boolean, "`true`", false,

@@ -41,6 +41,8 @@ pub struct ProviderSettings {
     pub chat: ChatFacts,
     /// The dialects in which it takes a key by which requests that begin alike find the same cache.
     pub cache_key: &'static [DialectKind],
+    /// Whether it searches deferred tools; `None` for what is known of its host and models.
+    pub deferred_tools: Option<bool>,
 }
 
 impl ProviderSettings {

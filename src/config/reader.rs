@@ -51,6 +51,7 @@ struct Draft {
     reasoning_content: Option<bool>,
     user_after_results: Option<bool>,
     call_ids: Option<CallIdForm>,
+    deferred_tools: Option<bool>,
 }
 
 /// How many sub-sessions may stand below each other at most: the engine makes none below those.
@@ -446,6 +447,7 @@ impl Reader<'_> {
                 user_after_results: draft.user_after_results.unwrap_or(chat.user_after_results),
             },
             cache_key: known.map_or(&[], |known| known.cache_key),
+            deferred_tools: draft.deferred_tools,
         };
         self.settings.providers.insert(name.to_owned(), settings);
         Ok(())
@@ -462,6 +464,7 @@ fn set_provider(key: KeyName, value: &Value, draft: &mut Draft) -> Result<(), St
         (KeyName::Http2, Value::Text(text)) => draft.http2 = Some(provider::http2(text)?),
         (KeyName::CallIds, Value::Text(text)) => draft.call_ids = Some(provider::call_ids(text)?),
         (KeyName::StreamOptions, Value::Boolean(sent)) => draft.stream_options = Some(*sent),
+        (KeyName::DeferredTools, Value::Boolean(sent)) => draft.deferred_tools = Some(*sent),
         (KeyName::ReasoningContent, Value::Boolean(sent)) => draft.reasoning_content = Some(*sent),
         (KeyName::UserAfterResults, Value::Boolean(taken)) => draft.user_after_results = Some(*taken),
         (KeyName::OutputLimitField, Value::Text(text)) => {

@@ -24,6 +24,8 @@ pub struct ServerSettings {
     pub hosts: Vec<String>,
     /// Origins of pages that may call it.
     pub origins: Vec<String>,
+    /// Names of native tools that clients of `/v1/mcp` may call.
+    pub mcp_tools: Vec<String>,
     /// What each tenant may have.
     pub limits: TenantLimits,
     /// How long running turns may go on after the server was told to end.
@@ -43,6 +45,7 @@ impl ServerSettings {
             roots: self.roots.clone(),
             hosts: self.hosts.clone(),
             origins: self.origins.clone(),
+            mcp_tools: self.mcp_tools.clone(),
             limits: self.limits.clone(),
             grace: self.grace,
             connections: self.connections,
@@ -53,9 +56,9 @@ impl ServerSettings {
 
 impl Default for ServerSettings {
     fn default() -> Self {
-        let ServerOptions { roots, hosts, origins, limits, grace, connections, .. } =
+        let ServerOptions { roots, hosts, origins, mcp_tools, limits, grace, connections, .. } =
             ServerOptions::default();
-        Self { listen: Self::LISTEN, roots, hosts, origins, limits, grace, connections }
+        Self { listen: Self::LISTEN, roots, hosts, origins, mcp_tools, limits, grace, connections }
     }
 }
 
@@ -75,6 +78,7 @@ pub(super) fn set(key: KeyName, value: &Value, settings: &mut Settings) -> Resul
         (KeyName::ServerOrigins, Value::List(list)) => {
             server.origins = list.iter().map(|text| origin(text)).collect::<Result<_, _>>()?;
         }
+        (KeyName::ServerMcpTools, Value::List(list)) => server.mcp_tools.clone_from(list),
         (KeyName::ServerGrace, Value::Whole(millis)) => server.grace = Duration::from_millis(*millis),
         (KeyName::ServerConnections, Value::Whole(count)) => {
             let count = usize::try_from(at_least_one(*count)?).unwrap_or(usize::MAX);

@@ -307,9 +307,12 @@ impl Settings {
         key: Option<ProviderKey>,
         variables: Variables<'_>,
     ) -> Result<ResolvedModel, ConfigError> {
-        let (provider, facts) = self.facts(model)?;
+        let (provider, mut facts) = self.facts(model)?;
         let dialect = provider.dialect_for(&facts);
         let mut endpoint = Endpoint::new(&model.provider, dialect, &provider.base_url);
+        // What the vendor's own server does others may refuse.
+        let is_known = facts.rules.tool_search && endpoint.offers_tool_search();
+        facts.rules.tool_search = provider.deferred_tools.unwrap_or(is_known) && dialect.searches_tools();
         endpoint.usage = provider.usage.unwrap_or(endpoint.usage);
         endpoint.connections = Connections { connect: self.connect, ..provider.connections };
         endpoint.key_variable = provider.keys.first().map(|key| key.name.clone());

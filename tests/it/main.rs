@@ -60,6 +60,7 @@ mod tags;
 mod tap;
 mod terminal;
 mod tool;
+mod tool_search;
 mod tools;
 mod undo;
 mod usage;

@@ -156,7 +156,7 @@ fn one_model_is_shown_in_full() {
         json!({
             "thinking": "on_request", "display": false, "prefix_check": true, "sampling": "never",
             "forced_tool_choice": true, "prefill": false, "parallel_calls": true, "system_messages": false,
-            "responses": true, "chat": true, "system_in_input": true,
+            "responses": true, "chat": true, "system_in_input": true, "tool_search": true,
         })
     );
     stage

@@ -1,6 +1,8 @@
 //! Five hundred turns on all four dialects, with all that goes wrong on the wire and engines that are killed: what the
 //! ledger says is what the models were asked and what they reported, by class and in money, and so is what each sink holds.
 
+mod shapes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use mock_llm::{
     Cut, Defect, Entry, Fault, Finish, JournalOptions, Mock, MockOptions, Model, Moment, Outcome, Rejection,
     Script, Server, UsageOverride, reasoning, refusal, text,
 };
-use playhouse::protocol::ledger::FeedItem;
+use playhouse::protocol::ledger::{FeedItem, RowId};
 use playhouse::protocol::record::AttemptOutcome;
 use playhouse::protocol::usage::{Quality, Tokens};
 use playhouse::protocol::{LedgerRow, Record, Seq, SessionId};
@@ -50,7 +52,7 @@ fn script() -> Script {
         reasoning: Some(5),
         ..UsageOverride::default()
     };
-    Script::new()
+    let script = Script::new()
         .prompt_cache()
         .model("plain", Model::new().step(text(TEXT)).next_turn().step(reasoning("Well.").text(TEXT)).cycle())
         .model("calls", Model::new().step(long()).step(long()).step(text("Done.")).cycle())
@@ -69,7 +71,8 @@ fn script() -> Script {
         .model("silent-usage", fault(Fault::Broken(Defect::NoUsage)))
         .model("no", Model::new().step(refusal("I would rather not.")).cycle())
         .model("filter", Model::new().step(text(TEXT).finish(Finish::ContentFilter)).cycle())
-        .model("stall", Model::new().step(text(TEXT).fault(Fault::stall(Moment::InText))).cycle())
+        .model("stall", Model::new().step(text(TEXT).fault(Fault::stall(Moment::InText))).cycle());
+    shapes::models(script)
 }
 
 /// US dollars per million tokens of each model: of input, output, what is read from the cache and what is written to it.
@@ -87,9 +90,22 @@ fn prices(place: usize) -> [Decimal; 4] {
 fn cost(tokens: &Tokens, [input, output, read, write]: [Decimal; 4]) -> Decimal {
     let of = |count: u64, price: Decimal| Decimal::from(count) * price / Decimal::from(1_000_000);
     let answer = of(tokens.output + tokens.reasoning, output);
-    let cached = of(tokens.cache_read, read) + of(tokens.cache_write_5m, write);
-    // What is kept for an hour has no price in the configuration: it costs twice what input costs.
-    of(tokens.input, input) + cached + of(tokens.cache_write_1h, input * Decimal::TWO) + answer
+    let cached = of(tokens.cache_read, read) + of(tokens.cache_write_5m + tokens.cache_write_30m, write);
+    // What is kept for an hour and longer has no price in the configuration: it costs multiples of what input costs.
+    let hour = of(tokens.cache_write_1h, input * Decimal::TWO);
+    let long = of(tokens.cache_write_12h, input * Decimal::new(25, 1));
+    of(tokens.input, input) + cached + hour + long + answer
+}
+
+/// What the prices of a request that was served in these ways are multiplied with.
+fn factor(served: &[String]) -> Decimal {
+    let of = |name: &String| shapes::MULTIPLES.iter().find(|(way, _)| way == name).unwrap().1;
+    served.iter().map(|name| of(name).parse::<Decimal>().unwrap()).product()
+}
+
+/// What a row costs.
+fn cost_of(row: &LedgerRow, prices: &BTreeMap<String, [Decimal; 4]>) -> Decimal {
+    cost(&row.tokens, prices[&format!("{}/{}", row.provider, row.model)]) * factor(&row.served)
 }
 
 struct Ground {
@@ -116,6 +132,7 @@ impl Ground {
             runtime.block_on(async { mock.serve(TcpListener::bind("127.0.0.1:0").await.unwrap()).unwrap() });
         let stage = Stage::new(Model::new());
         let mut prices_of = BTreeMap::new();
+        let multiples = shapes::MULTIPLES.map(|(name, factor)| format!("{name} = {factor}")).join(", ");
         let mut text = "[retry]\nattempts = 3\nbase_ms = 1\nlongest_ms = 2000\n".to_owned();
         for (dialect, path) in DIALECTS {
             let url = server.url();
@@ -126,7 +143,8 @@ impl Ground {
                 let [input, output, read, write] = prices(place);
                 text += &format!(
                     "[providers.on-{dialect}.models.\"{name}\"]\ncontext = 10000000\noutput = 4000\n\
-                     cost = {{ input = {input}, output = {output}, cache_read = {read}, cache_write = {write} }}\n",
+                     cost = {{ input = {input}, output = {output}, cache_read = {read}, cache_write = {write}, \
+                     multiples = {{ {multiples} }} }}\n",
                 );
                 prices_of.insert(format!("on-{dialect}/{name}"), prices(place));
             }
@@ -209,7 +227,8 @@ impl Ground {
         for number in 0..SESSIONS {
             for model in &models {
                 let session = self.session(&serving, model);
-                for prompt in 0..PROMPTS {
+                let is_shape = shapes::is_shape(model.split_once('/').unwrap().1);
+                for prompt in 0..if is_shape { 2 } else { PROMPTS } {
                     let text = format!("prompt {prompt} of session {number} of {model}");
                     self.post(&serving, &format!("{session}/prompts"), &json!({"text": text}));
                 }
@@ -265,7 +284,7 @@ impl Ground {
             let sum = expected.entry(name).or_default();
             sum.0 += 1;
             sum.1 += row.tokens.output;
-            sum.2 += cost(&row.tokens, self.prices[&format!("{}/{}", row.provider, row.model)]);
+            sum.2 += cost_of(&row, &self.prices);
         }
         assert_eq!(seen, expected);
     }
@@ -330,10 +349,16 @@ fn the_ledger_is_what_the_models_were_asked_and_reported() {
     let (rows, outcomes, feed) = ground.stored();
     let journal = ground.journal();
 
-    // Each row is of one request; only an engine that was killed may have had no time to send it.
+    // Each row is of one request; only an engine that was killed may have had no time to send it. Calls of other models
+    // inside of its answer are rows of their own.
     let mut by_attempt: BTreeMap<String, &LedgerRow> = BTreeMap::new();
+    let mut inner: BTreeMap<String, Vec<(&str, Tokens)>> = BTreeMap::new();
     for row in &rows {
         let attempt = row.attempt.to_string();
+        if row.id != RowId::of(row.attempt) {
+            inner.entry(attempt).or_default().push((&row.model, row.tokens));
+            continue;
+        }
         let asked = journal.get(&attempt);
         assert!(asked.is_some() || outcomes[&attempt] == AttemptOutcome::Lost, "{row:?}");
         assert_eq!(by_attempt.insert(attempt, row), None, "one row an attempt");
@@ -349,8 +374,14 @@ fn the_ledger_is_what_the_models_were_asked_and_reported() {
             Expected::Nothing => assert_eq!(row, None, "{entry:?}"),
             Expected::Exactly(tokens) => {
                 let row = row.unwrap_or_else(|| panic!("it has no row: {entry:?}"));
-                assert_eq!(row.tokens, tokens, "{entry:?}");
-                let contradicts = model == "total" && row.provider != "on-anthropic";
+                let (own, others) = shapes::told_apart(entry, tokens);
+                assert_eq!(row.tokens, own, "{entry:?}");
+                assert_eq!(inner.remove(attempt).unwrap_or_default(), others, "{entry:?}");
+                let sorted = |names: Vec<String>| names.into_iter().collect::<BTreeSet<_>>();
+                assert_eq!(sorted(row.served.clone()), sorted(shapes::served(entry)), "{entry:?}");
+                let dialect = row.provider.trim_start_matches("on-");
+                let contradicts =
+                    model == "total" && dialect != "anthropic" || shapes::is_in_doubt(model, dialect);
                 let quality = if contradicts { Quality::Unreconciled } else { Quality::Reported };
                 assert_eq!(row.quality, quality, "{entry:?}");
                 assert!(row.raw.is_some(), "{row:?}");
@@ -366,6 +397,7 @@ fn the_ledger_is_what_the_models_were_asked_and_reported() {
             }
         }
     }
+    assert!(inner.is_empty(), "{inner:?}");
     for (dialect, _) in DIALECTS {
         let provider = format!("on-{dialect}");
         assert!(exact[&*provider] > 100 && estimated[&*provider] > 50, "{exact:?} {estimated:?}");
@@ -381,8 +413,10 @@ fn check_money(ground: &Ground, rows: &[LedgerRow]) {
     let mut assumed = 0;
     for row in rows {
         let prices = ground.prices[&format!("{}/{}", row.provider, row.model)];
-        let [input, output, read, write] = prices.map(Some);
         let of = row.prices;
+        let factor = factor(&row.served);
+        let prices = prices.map(|price| (price * factor).normalize());
+        let [input, output, read, write] = prices.map(Some);
         assert_eq!([of.input, of.output, of.cache_read, of.cache_write], [input, output, read, write]);
         let class = |tokens: Tokens| Some(cost(&tokens, prices));
         let (tokens, none) = (row.tokens, Tokens::default());
@@ -390,6 +424,8 @@ fn check_money(ground: &Ground, rows: &[LedgerRow]) {
             (row.costs.input, Tokens { input: tokens.input, ..none }),
             (row.costs.cache_read, Tokens { cache_read: tokens.cache_read, ..none }),
             (row.costs.cache_write_5m, Tokens { cache_write_5m: tokens.cache_write_5m, ..none }),
+            (row.costs.cache_write_30m, Tokens { cache_write_30m: tokens.cache_write_30m, ..none }),
+            (row.costs.cache_write_12h, Tokens { cache_write_12h: tokens.cache_write_12h, ..none }),
             (row.costs.cache_write_1h, Tokens { cache_write_1h: tokens.cache_write_1h, ..none }),
             (row.costs.output, Tokens { output: tokens.output, ..none }),
             (row.costs.reasoning, Tokens { reasoning: tokens.reasoning, ..none }),
@@ -397,7 +433,9 @@ fn check_money(ground: &Ground, rows: &[LedgerRow]) {
             assert_eq!(told.map(|cost| cost.0), class(counted), "{row:?}");
         }
         assert_eq!(row.cost.map(|cost| cost.0), class(tokens), "{row:?}");
-        let names: &[&str] = if tokens.cache_write_1h > 0 { &["cache_write_1h"] } else { &[] };
+        let gaps = [("cache_write_1h", tokens.cache_write_1h), ("cache_write_12h", tokens.cache_write_12h)];
+        let names: Vec<&str> =
+            gaps.into_iter().filter(|(_, count)| *count > 0).map(|(name, _)| name).collect();
         assert_eq!(row.assumed, names, "{row:?}");
         assumed += names.len();
     }
@@ -429,7 +467,10 @@ fn check_feed(rows: &[LedgerRow], feed: &[FeedItem], turns: u64) {
 /// A fork brings no rows with it, and rows stay when their session goes.
 fn check_later(ground: &Ground, mut rows: Vec<LedgerRow>) {
     let model = "on-openai-chat/plain";
-    let plain = rows.iter().find(|row| format!("{}/{}", row.provider, row.model) == model).unwrap();
+    let is_plain = |row: &&LedgerRow| {
+        format!("{}/{}", row.provider, row.model) == model && row.id == RowId::of(row.attempt)
+    };
+    let plain = rows.iter().find(is_plain).unwrap();
     let session = plain.session.to_string();
     let known = ground.journal();
     let run = ground.stage.command(["run", "-s", &session, "--fork", "And now?"]);

@@ -53,7 +53,7 @@ fn what_file_tools_changed_is_taken_back_and_done_again() {
 }
 
 #[test]
-fn an_undo_that_only_meets_conflicts_fails_and_ids_to_go_back_to_are_shown() {
+fn an_undo_that_only_meets_conflicts_names_them_and_ids_to_go_back_to_are_shown() {
     let stage = Stage::new(
         Model::new()
             .step(call("write", json!({"filePath": "new.txt", "content": "made\n"})))
@@ -71,10 +71,10 @@ fn an_undo_that_only_meets_conflicts_fails_and_ids_to_go_back_to_are_shown() {
     stage.write("new.txt", "by a person\n");
     for to in [&message, &call] {
         let undo = ["sessions", "undo", &session, "--to", to];
-        let preview = stage.playhouse(undo.into_iter().chain(["--dry-run"])).is(1);
+        let preview = stage.playhouse(undo.into_iter().chain(["--dry-run"])).is(0);
         preview.shows(["conflict: new.txt"]);
     }
-    stage.playhouse(["sessions", "undo", &session]).is(1).shows(["conflict: new.txt"]);
+    stage.playhouse(["sessions", "undo", &session]).is(0).shows(["conflict: new.txt"]);
     assert_eq!(stage.read("new.txt"), "by a person\n");
 }
 

@@ -4,65 +4,44 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mock_llm::Model;
+use mock_llm::{Mock, Model, Reports, Script, Server, text};
 use playhouse::protocol::ledger::{FeedItem, LedgerClosed, Purpose};
 use playhouse::protocol::usage::{Cost, Quality};
 use playhouse::protocol::{LedgerRow, Timestamp};
 use playhouse::store::Store;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
 use crate::stage::{Stage, finish, until};
 use crate::tap::Tap;
 use crate::usage::rows;
 
-/// An answer as it stands on the wire, whose text is `fine`, with this usage.
-fn answer(provider: &str, model: &str, usage: &Value, service_tier: Option<&str>) -> String {
-    let event = |kind: &str, mut data: Value| {
-        data["type"] = json!(kind);
-        format!("event: {kind}\ndata: {data}\n\n")
-    };
-    let body = match provider {
-        "openai" => {
-            let text = json!({"type": "message", "id": "msg_1", "role": "assistant",
-                "content": [{"type": "output_text", "text": "fine"}]});
-            let response = json!({"model": model, "status": "completed", "output": [text], "usage": usage,
-                "service_tier": service_tier});
-            event("response.completed", json!({"response": response}))
-        }
-        "anthropic" => {
-            let delta = json!({"index": 0, "delta": {"type": "text_delta", "text": "fine"}});
-            [
-                event("message_start", json!({"message": {"model": model, "usage": {"output_tokens": 1}}})),
-                event(
-                    "content_block_start",
-                    json!({"index": 0, "content_block": {"type": "text", "text": ""}}),
-                ),
-                event("content_block_delta", delta),
-                event("content_block_stop", json!({"index": 0})),
-                event("message_delta", json!({"delta": {"stop_reason": "end_turn"}, "usage": usage})),
-                event("message_stop", json!({})),
-            ]
-            .concat()
-        }
-        "google" => {
-            let candidate =
-                json!({"content": {"role": "model", "parts": [{"text": "fine"}]}, "finishReason": "STOP"});
-            format!(
-                "data: {}\n\n",
-                json!({"candidates": [candidate], "usageMetadata": usage, "modelVersion": model})
-            )
-        }
-        _ => {
-            let choice = json!({"index": 0, "delta": {"content": "fine"}, "finish_reason": "stop"});
-            let last = json!({"choices": [], "usage": usage});
-            format!(
-                "data: {}\n\ndata: {last}\n\ndata: [DONE]\n\n",
-                json!({"model": model, "choices": [choice]})
-            )
-        }
-    };
-    format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{body}")
+/// The scripted provider of an example, at an address of its own.
+struct Provider {
+    mock: Mock,
+    server: Server,
+    /// Ends with the test.
+    _runtime: Runtime,
+}
+
+impl Provider {
+    /// One that answers every request with the usage object of this example.
+    fn of((_, model, usage, service_tier, _): &Example) -> Self {
+        let reports = Reports {
+            object: usage.as_object().cloned(),
+            tier: service_tier.map(str::to_owned),
+            ..Reports::default()
+        };
+        let model_of_it = Model::new().step(text("fine").reports(reports)).cycle();
+        let mock = Mock::new(Script::new().model(*model, model_of_it));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let server =
+            runtime.block_on(async { mock.serve(TcpListener::bind("127.0.0.1:0").await.unwrap()).unwrap() });
+        Self { mock, server, _runtime: runtime }
+    }
 }
 
 /// A provider, a model of it, a usage object in its dialect, the tier that stands beside it, and what that costs in dollars.
@@ -125,6 +104,15 @@ fn examples() -> Vec<Example> {
             None,
             "0.0305",
         ),
+        // Two calls, of which none is above 100,000 by itself.
+        (
+            "anthropic",
+            "claude-haiku-5-5",
+            json!({"input_tokens": 60_000, "output_tokens": 500,
+                "iterations": [{"type": "compaction", "input_tokens": 55_000, "output_tokens": 500}]}),
+            None,
+            "0.012",
+        ),
         (
             "google",
             "gemini-3.8-flash",
@@ -169,9 +157,9 @@ fn command<const N: usize>(stage: &Stage, arguments: [&str; N]) -> Command {
 
 /// Runs a turn that is answered with this usage object.
 fn run(stage: &Stage, example: &Example) {
-    let (provider, model, usage, service_tier, _) = example;
-    let tap = Tap::answering(answer(provider, model, usage, *service_tier));
-    configure(stage, example, tap.url());
+    let (provider, model, ..) = example;
+    let scripted = Provider::of(example);
+    configure(stage, example, &scripted.server.url());
     finish(command(stage, ["run", "-m", &format!("{provider}/{model}"), "Go."])).is(0);
 }
 
@@ -202,6 +190,11 @@ fn usage_objects_of_each_dialect_give_their_sums() {
         for row in &rows {
             assert_eq!(row.prices.cost(&row.tokens), row.cost, "the prices of a row give its cost");
         }
+        // They hold still.
+        let name = format!("{provider}/{model}");
+        let reprice = ["usage", "reprice", "--from", "2026-01-01", "--to", "2100-01-01", "--model", &name];
+        let report = finish(command(&stage, reprice)).is(0);
+        assert!(report.stdout.contains("\n0 rows corrected"), "{name} {usage}: {}", report.stdout);
     }
 }
 
@@ -257,24 +250,24 @@ fn the_sums_stay_when_the_engine_is_killed_in_the_middle() {
         let stage = Stage::new(Model::new());
         let silent = Tap::silent();
         configure(&stage, &example, silent.url());
-        let (provider, model, usage, service_tier, expected) = &example;
+        let (provider, model, usage, _, expected) = &example;
         let mut killed = command(&stage, ["run", "-m", &format!("{provider}/{model}"), "Go."]);
         let mut killed =
             killed.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         until("it was asked", || silent.heard().contains("POST"));
         killed.kill().unwrap();
         killed.wait().unwrap();
-        let tap = Tap::answering(answer(provider, model, usage, *service_tier));
-        configure(&stage, &example, tap.url());
+        let scripted = Provider::of(&example);
+        configure(&stage, &example, &scripted.server.url());
         finish(command(&stage, ["run", "-c", "Go on."])).is(0);
         let rows = turns(rows(&stage));
         let (reported, lost): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| row.quality == Quality::Reported);
         assert_eq!(lost.len(), 1, "{provider}/{model}: {lost:#?}");
         assert_eq!((lost[0].quality, lost[0].cost > Some(Cost::ZERO)), (Quality::Estimated, true));
-        let asked = tap.heard().matches("\r\nx-playhouse-attempt:").count();
+        let asked = scripted.mock.journal().count();
         let of_turns: BTreeSet<_> = reported.iter().map(|row| row.step).collect();
-        assert!(!of_turns.is_empty() && of_turns.len() <= asked, "{reported:#?}");
+        assert!(!of_turns.is_empty() && of_turns.len() as u64 <= asked, "{reported:#?}");
         assert_eq!(
             sum(&reported),
             dollars(expected) * Decimal::from(of_turns.len()),

@@ -61,6 +61,8 @@ fn ended(attempt: AttemptId, tokens: u64) -> Entry {
         cost: Some(Cost::ZERO),
         answered_by: None,
         assumed: Vec::new(),
+        calls: Vec::new(),
+        costs: None,
         ended: None,
         inner: Vec::new(),
     };

@@ -23,6 +23,7 @@ pub(crate) struct Unpriced {
     id: RowId,
     model: ModelRef,
     tokens: Tokens,
+    calls: Vec<Tokens>,
     served: Vec<String>,
     started: Timestamp,
 }
@@ -48,6 +49,7 @@ pub(crate) fn unpriced(
             id: row.id,
             model: ModelRef::new(&row.provider, &row.model),
             tokens: row.tokens,
+            calls: row.calls,
             served: row.served,
             started: row.started,
         }));
@@ -103,7 +105,7 @@ pub(crate) fn at_current_prices(
 ) -> Result<Cost, UnknownCost> {
     rows.ok_or(UnknownCost::Archived)?.iter().try_fold(Cost::ZERO, |mut sum, row| {
         let prices = directory.prices(&row.model).beginning(row.started);
-        let cost = prices.rate(&row.tokens, &row.served).cost;
+        let cost = prices.rate_calls(&row.tokens, &row.calls, &row.served).cost;
         sum += cost.ok_or_else(|| UnknownCost::Unpriced(row.model.clone()))?;
         Ok(sum)
     })

@@ -1,9 +1,11 @@
 //! Which tools from outside a model is shown.
 
-use playhouse_llm::Head;
+use std::collections::HashSet;
+
+use playhouse_llm::{Head, Toolset};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::output::SUBMIT_OUTPUT;
-use playhouse_protocol::record::SettledTool;
+use playhouse_protocol::record::{Deferral, SettledTool};
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_tools::{MCP_CALL, MCP_SEARCH, Registry, Tool};
 
@@ -13,6 +15,10 @@ use crate::judge::Judge;
 const MOST_SHOWN: usize = 40;
 /// So are tools of which a model would be told more, in bytes of names, descriptions and schemas.
 const MOST_BYTES: usize = 64 * 1024;
+/// So many of these are deferred at most, where the provider searches tools itself. Each request holds them.
+const MOST_DEFERRED: usize = 1_000;
+/// So are tools up to these bytes.
+const MOST_DEFERRED_BYTES: usize = 512 * 1024;
 /// The most bytes of instructions of servers in a system prompt.
 const MOST_INSTRUCTIONS: usize = 16 * 1024;
 /// The heading of these instructions.
@@ -42,23 +48,45 @@ fn offered<'a>(
     catalogue.iter().map(|tool| &**tool).filter(is_offered).collect()
 }
 
-/// The tools from outside that a new conversation shows.
+/// The tools from outside that a new conversation shows. `searches`: whether the provider searches deferred ones.
 pub(super) fn shown(
     catalogue: &Registry,
     native: &Registry,
     judge: &Judge,
     agent: &str,
     handed: Option<&[String]>,
+    searches: bool,
 ) -> Vec<SettledTool> {
     let offered = offered(catalogue, native, judge, agent, handed);
-    let of_mcp: Vec<usize> =
-        offered.iter().filter(|tool| is_of_mcp(**tool)).map(|tool| bytes(*tool)).collect();
-    let are_many = of_mcp.len() > MOST_SHOWN || of_mcp.iter().sum::<usize>() > MOST_BYTES;
-    let is_shown = |tool: &&&dyn Tool| match passes_on(**tool) {
-        true => are_many,
-        false => !(are_many && is_of_mcp(**tool)),
-    };
-    offered.iter().filter(is_shown).map(|tool| settled(*tool)).collect()
+    let sizes = offered.iter().filter(|tool| is_of_mcp(**tool)).map(|tool| bytes(*tool));
+    let (count, bytes) = sizes.fold((0, 0), |(count, bytes), size| (count + 1, bytes + size));
+    let are_many = count > MOST_SHOWN || bytes > MOST_BYTES;
+    let are_deferred = are_many && searches && count <= MOST_DEFERRED && bytes <= MOST_DEFERRED_BYTES;
+    let shown = offered.into_iter().filter_map(|tool| {
+        let deferral = match (passes_on(tool), is_of_mcp(tool)) {
+            (true, _) => are_deferred.then_some(Deferral::Fallback),
+            (_, true) => are_deferred.then_some(Deferral::Deferred),
+            _ => return Some(settled(tool, None)),
+        };
+        let is_shown = passes_on(tool) == are_many || deferral.is_some();
+        is_shown.then(|| settled(tool, deferral))
+    });
+    shown.collect()
+}
+
+/// Those of the settled tools that a request has, by whether its provider `searches` deferred ones.
+pub(super) fn sent(settled: &mut Vec<SettledTool>, searches: bool) {
+    settled.retain(|tool| match tool.deferral {
+        None => true,
+        Some(Deferral::Deferred) => searches,
+        Some(Deferral::Fallback) => !searches,
+    });
+}
+
+/// The names of those that are deferred.
+pub(super) fn deferred(sent: &[SettledTool]) -> HashSet<String> {
+    let deferred = sent.iter().filter(|tool| tool.deferral == Some(Deferral::Deferred));
+    deferred.map(|tool| tool.name.clone()).collect()
 }
 
 /// The instructions of the servers of these tools, for the end of the system prompt; `None` if there are none.
@@ -112,18 +140,19 @@ fn passes_on(tool: &dyn Tool) -> bool {
 }
 
 /// Shows them behind the others.
-pub(super) fn show(head: &mut Head, outside: Vec<ToolSpec>) {
+pub(super) fn show(head: &mut Head, outside: Vec<ToolSpec>, deferred: HashSet<String>) {
     if !outside.is_empty() {
-        head.tools = head.tools.iter().cloned().chain(outside).collect();
+        head.tools = Toolset::deferring(head.tools.iter().cloned().chain(outside).collect(), deferred);
     }
 }
 
-fn settled(tool: &dyn Tool) -> SettledTool {
+fn settled(tool: &dyn Tool, deferral: Option<Deferral>) -> SettledTool {
     let spec = tool.spec();
     SettledTool {
         name: spec.name.clone(),
         source: tool.origin().cloned().map(Box::new),
         spec: Some(spec.clone()),
+        deferral,
     }
 }
 

@@ -89,8 +89,12 @@ fn there_is_a_bound_and_a_longest_pattern() {
     let many = (0..MOST).map(|number| Want::new("bash", "x", Risk::Dangerous).always([format!("x{number}")]));
     let all = ConsentAsked { wants: many.collect(), ..asked("x") };
     assert_eq!(book.add(&*shelf, &all, at()).unwrap().len(), MOST);
-    let more = book.add(&*shelf, &asked("make"), at()).unwrap_err().to_string();
-    assert!(more.contains("playhouse consents revoke"), "{more}");
+    let refused = book.add(&*shelf, &asked("make"), at()).unwrap_err();
+    let CommandError::AtLimit { told, limit, passes: false } = refused else { panic!("{refused}") };
+    assert!(told.contains("withdraw some"), "{told}");
+    let most = Amount::Count(MOST as u64);
+    assert_eq!((&*limit.name, limit.scope, limit.max), ("grants", LimitScope::Tenant, most));
+    assert_eq!((limit.used, limit.needed), (Some(most), Some(Amount::Count(1))));
     let long = book.add(&*shelf, &asked(&"x".repeat(LONGEST)), at()).unwrap_err().to_string();
     assert!(long.contains("longer than"), "{long}");
     assert_eq!(list(&*shelf, None).unwrap().len(), MOST);

@@ -265,7 +265,7 @@ impl Following {
         span.record("steps", ended.steps);
         let tokens = &ended.totals.tokens;
         span.record("gen_ai.usage.input_tokens", tokens.all_input());
-        span.record("gen_ai.usage.output_tokens", tokens.output + tokens.reasoning);
+        span.record("gen_ai.usage.output_tokens", tokens.all_output());
         if let Some(error) = &ended.error {
             span.record("error.type", error.code.name());
         }

@@ -45,5 +45,6 @@ mod systems;
 mod tasks;
 mod templates;
 mod turns;
+mod usages;
 mod watching;
 mod webhooks;

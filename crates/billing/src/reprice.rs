@@ -48,10 +48,10 @@ pub enum Repriced {
 /// was over when it was made.
 ///
 /// - A row whose cost was not known is corrected by all that it costs.
-/// - Hours and ways of service count as they did for the request.
+/// - Hours and ways of service count as they did for the request, and so does the size of each call inside of its answer.
 pub fn reprice(row: &LedgerRow, before: &Corrections, prices: &CurrentPrices, at: Timestamp) -> Repriced {
     let list = prices.list.clone().beginning(row.started);
-    let rated = list.rate(&row.tokens, &row.served);
+    let rated = list.rate_calls(&row.tokens, &row.calls, &row.served);
     let Some(cost) = rated.cost else { return Repriced::Unpriced };
     let is_priced = row.cost.is_some() || before.count > 0;
     let mut charged = row.cost.unwrap_or_default();
@@ -63,10 +63,11 @@ pub fn reprice(row: &LedgerRow, before: &Corrections, prices: &CurrentPrices, at
     let none = CostByClass::new(&list.usual, &Tokens::default());
     let of_row = if row.cost.is_some() { row.costs } else { none };
     let of_corrections = if before.count > 0 { before.costs } else { none };
-    let costs = CostByClass::new(&rated.prices, &row.tokens).combined(&of_row, minus);
+    let costs = CostByClass::of_calls(&list, &row.tokens, &row.calls, &row.served).combined(&of_row, minus);
     Repriced::Corrected(Box::new(LedgerRow {
         id: row.id.correction(before.count + 1),
         tokens: Tokens::default(),
+        calls: Vec::new(),
         raw: None,
         catalogue: prices.catalogue.clone(),
         prices: rated.prices,
@@ -93,8 +94,9 @@ fn minus(one: Cost, other: Cost) -> Cost {
 #[cfg(test)]
 mod tests {
     use playhouse_protocol::ledger::UsageSum;
-    use playhouse_protocol::usage::Prices;
+    use playhouse_protocol::usage::{LongContext, Prices};
     use proptest::prelude::*;
+    use rust_decimal::Decimal;
 
     use super::*;
     use crate::export::samples::row;
@@ -126,6 +128,31 @@ mod tests {
         assert_eq!(correction.prices.input, Some(50.into()));
         let ahead = LedgerRow { ended: Timestamp::from_millis(AT.as_millis() + 5), ..row };
         assert_eq!(corrected(&ahead, &Corrections::default(), &prices(50, 70)).ended, ahead.ended);
+    }
+
+    #[test]
+    fn each_call_inside_of_an_answer_is_priced_by_its_own_size() {
+        let step = |factor: u32| {
+            let long = prices(20 * factor, 30 * factor).list.usual;
+            let long = vec![LongContext { above: 100, prices: long }];
+            let list = PriceList { long, ..prices(10 * factor, 20 * factor).list };
+            CurrentPrices { list, catalogue: None }
+        };
+        let call = |input| Tokens { input, output: 1, ..Tokens::default() };
+        for calls in [vec![call(90), call(80)], vec![call(90), call(200)], vec![]] {
+            let tokens = calls.iter().fold(Tokens::default(), |sum, call| sum + *call);
+            let tokens = if calls.is_empty() { call(170) } else { tokens };
+            let now = step(1);
+            let rated = now.list.rate_calls(&tokens, &calls, &[]);
+            let costs = CostByClass::of_calls(&now.list, &tokens, &calls, &[]);
+            let row = LedgerRow { tokens, calls, costs, cost: rated.cost, served: vec![], ..row(1, 1, "m") };
+            assert_eq!(reprice(&row, &Corrections::default(), &now, AT), Repriced::Same);
+            let dearer = corrected(&row, &Corrections::default(), &step(3));
+            let twice = Cost(row.cost.unwrap().0 * Decimal::TWO).normalized();
+            assert_eq!((dearer.cost, dearer.calls), (Some(twice), vec![]));
+            let (input, output) = (dearer.costs.input.unwrap(), dearer.costs.output.unwrap());
+            assert_eq!(plus(input, output).normalized(), twice, "also by class");
+        }
     }
 
     #[test]

@@ -53,7 +53,8 @@ const HEADER: &str = r#"# Facts of models: what Playhouse knows without being to
 # reasoning_field  the field in which its server wants its reasoning back: "reasoning_content", "reasoning_details"
 # rules        what its server accepts and refuses, where that is not what most servers do:
 #              thinking (by_default, always), display, prefix_check, sampling (without_reasoning, never),
-#              forced_tool_choice, prefill, parallel_calls, system_messages, responses, system_in_input
+#              forced_tool_choice, prefill, parallel_calls, system_messages, responses, system_in_input,
+#              tool_search
 # ends         the day from which its provider does not serve it any more
 # successor    the model that is to be used after that
 

@@ -148,6 +148,7 @@ impl Loaded {
                 facts.rules = told;
                 facts.rules.prefix_check |= followed.rules.prefix_check;
                 facts.rules.system_in_input |= followed.rules.system_in_input;
+                facts.rules.tool_search |= followed.rules.tool_search;
             }
             facts.rules.responses |= told.responses;
             facts.rules.chat &= told.chat;

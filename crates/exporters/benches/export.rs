@@ -253,6 +253,8 @@ fn turn_of(ids: &mut IdGenerator, row: &LedgerRow) -> Vec<Record> {
             cost: row.cost,
             answered_by: row.answered_by.clone(),
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         }));
@@ -297,6 +299,7 @@ fn sample() -> LedgerRow {
         model: "claude-sonnet-4-5".to_owned(),
         answered_by: Some("claude-sonnet-4-5-20250929".to_owned()),
         tokens,
+        calls: Vec::new(),
         quality: Quality::Reported,
         raw: Some(
             serde_json::json!({ "input_tokens": 12_345, "cache_read_input_tokens": 67_890, "output_tokens": 1_234 }),

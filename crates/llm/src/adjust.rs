@@ -44,11 +44,13 @@ pub enum Parameter {
     Include,
     /// That schemas of tools need not be strict.
     Strict,
+    /// Tools that the provider searches.
+    DeferredTools,
 }
 
 impl Parameter {
     /// Each with the names that refusals give it, in lower case.
-    const NAMES: [(Self, &'static [&'static str]); 10] = [
+    const NAMES: [(Self, &'static [&'static str]); 11] = [
         (Self::BlockBinding, &["block_binding", "prefix_mismatch_behavior", "thinking-binding-controls"]),
         (Self::CacheControl, &["cache_control"]),
         (Self::StreamOptions, &["stream_options", "include_usage"]),
@@ -58,6 +60,17 @@ impl Parameter {
         (Self::Temperature, &["temperature"]),
         (Self::TopP, &["top_p", "topp"]),
         (Self::Strict, &["strict"]),
+        (
+            Self::DeferredTools,
+            &[
+                "defer_loading",
+                "tool search",
+                "tool_search",
+                "tool_search_tool_regex",
+                "tool_search_tool_regex_20251119",
+                "advanced-tool-use-2025-11-20",
+            ],
+        ),
         (
             Self::Reasoning,
             &[
@@ -90,6 +103,7 @@ impl Parameter {
             Self::ToolChoice => "tool_choice",
             Self::Include => "include",
             Self::Strict => "strict",
+            Self::DeferredTools => "defer_loading",
         }
     }
 }
@@ -181,6 +195,9 @@ impl Finding {
             }
             Self::Without(Parameter::StreamOptions) => {
                 format!("[providers.{provider}] stream_options = false")
+            }
+            Self::Without(Parameter::DeferredTools) => {
+                format!("[providers.{provider}] deferred_tools = false")
             }
             Self::Without(_) | Self::Adaptive | Self::WithoutKeyword(_) | Self::WithoutTool { .. } => {
                 return None;
@@ -343,6 +360,8 @@ impl Findings {
 pub struct SentTools {
     /// Whether there were any.
     any: bool,
+    /// Whether the provider was to search some of them.
+    searched: bool,
     /// The keywords of their schemas that can be left out.
     keywords: Vec<&'static str>,
     removable: Removable,
@@ -354,7 +373,8 @@ impl SentTools {
         let has =
             |keyword: &&'static str| head.tools.iter().any(|tool| holds(&tool.parameters, keyword, false));
         let keywords = KEYWORDS.into_iter().filter(has).collect();
-        Self { any: !head.tools.is_empty(), keywords, removable: Removable::default() }
+        let searched = head.tools.are_searched();
+        Self { any: !head.tools.is_empty(), searched, keywords, removable: Removable::default() }
     }
 
     /// The same, where tools of `head` may be set aside if their names say so.
@@ -385,6 +405,7 @@ impl Head {
                 Finding::Without(Parameter::BlockBinding) => self.drop_stale_reasoning = false,
                 Finding::Without(Parameter::Temperature) => self.temperature = None,
                 Finding::Without(Parameter::TopP) => self.top_p = None,
+                Finding::Without(Parameter::DeferredTools) => self.rules.tool_search = false,
                 Finding::Without(_)
                 | Finding::WithoutKeyword(_)
                 | Finding::Window(_)
@@ -393,7 +414,7 @@ impl Head {
         }
         // The bytes that are kept of the tools are those of requests with all of it.
         if adjustments.change_tools() {
-            self.tools = self.tools.iter().map(|tool| adjustments.rewritten(tool.clone())).collect();
+            self.tools = self.tools.rewritten(|tool| adjustments.rewritten(tool));
         }
         self.adjustments = adjustments;
         self
@@ -529,6 +550,7 @@ impl Refused<'_> {
             Parameter::ToolChoice => sent.any,
             Parameter::Include => *dialect == DialectKind::OpenaiResponses,
             Parameter::Strict => *dialect == DialectKind::OpenaiResponses && sent.any,
+            Parameter::DeferredTools => sent.searched,
         };
         has && !head.adjustments.omits(parameter)
     }

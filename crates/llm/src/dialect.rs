@@ -36,6 +36,11 @@ impl DialectKind {
     /// How many there are: the last one's number, and one.
     pub(crate) const COUNT: usize = Self::Gemini as usize + 1;
 
+    /// Whether it has words for tools that the provider searches.
+    pub fn searches_tools(self) -> bool {
+        matches!(self, Self::Anthropic | Self::OpenaiResponses)
+    }
+
     pub(crate) fn dialect(self) -> &'static dyn Dialect {
         match self {
             Self::Anthropic => &Anthropic,

@@ -56,6 +56,17 @@ impl Endpoint {
         self.dialect == DialectKind::Anthropic && host(&self.base_url) == "api.anthropic.com"
     }
 
+    /// Whether this is the own server of the vendor of its dialect, at which tools can be deferred
+    /// (`tool_search` of [`Head::rules`](crate::Head::rules)).
+    pub fn offers_tool_search(&self) -> bool {
+        let host = host(&self.base_url);
+        match self.dialect {
+            DialectKind::Anthropic => host == "api.anthropic.com",
+            DialectKind::OpenaiResponses => host == "api.openai.com" || self.region().is_some(),
+            DialectKind::OpenaiChat | DialectKind::Gemini => false,
+        }
+    }
+
     /// The region in which the server answers, where its provider has hosts by region and prices of their own for them.
     pub fn region(&self) -> Option<&'static str> {
         match host(&self.base_url) {
@@ -67,11 +78,21 @@ impl Endpoint {
 
     /// Adds the header by which that request is understood.
     pub fn ask_for_drop(&mut self) {
+        self.ask_for_beta("thinking-binding-controls-2026-08-01");
+    }
+
+    /// Adds the header by which deferred tools are understood, where the dialect has one.
+    pub fn ask_for_tool_search(&mut self) {
+        if self.dialect == DialectKind::Anthropic {
+            self.ask_for_beta("advanced-tool-use-2025-11-20");
+        }
+    }
+
+    fn ask_for_beta(&mut self, beta: &str) {
         const NAME: &str = "anthropic-beta";
-        const VALUE: &str = "thinking-binding-controls-2026-08-01";
         match self.headers.iter_mut().find(|(name, _)| name == NAME) {
-            Some((_, value)) => *value = format!("{},{VALUE}", value.expose_secret()).into(),
-            None => self.headers.push((NAME.to_owned(), VALUE.into())),
+            Some((_, value)) => *value = format!("{},{beta}", value.expose_secret()).into(),
+            None => self.headers.push((NAME.to_owned(), beta.into())),
         }
     }
 
@@ -154,7 +175,21 @@ mod tests {
         let mut endpoint = at("https://api.anthropic.com");
         endpoint.headers = vec![("anthropic-beta".to_owned(), "a-1".into())];
         endpoint.ask_for_drop();
-        assert_eq!(endpoint.headers[0].1.expose_secret(), "a-1,thinking-binding-controls-2026-08-01");
+        endpoint.ask_for_tool_search();
+        let betas = "a-1,thinking-binding-controls-2026-08-01,advanced-tool-use-2025-11-20";
+        assert_eq!(endpoint.headers[0].1.expose_secret(), betas);
+    }
+
+    #[test]
+    fn only_vendors_own_servers_search_tools_unasked() {
+        let offers = |dialect: DialectKind, url: &str| Endpoint::new("p", dialect, url).offers_tool_search();
+        assert!(offers(DialectKind::Anthropic, "https://api.anthropic.com"));
+        assert!(offers(DialectKind::OpenaiResponses, "https://eu.api.openai.com/v1"));
+        assert!(!offers(DialectKind::OpenaiChat, "https://api.openai.com/v1"));
+        assert!(!offers(DialectKind::OpenaiResponses, "https://gateway.example/v1"));
+        let mut openai = Endpoint::new("p", DialectKind::OpenaiResponses, "https://api.openai.com/v1");
+        openai.ask_for_tool_search();
+        assert!(openai.headers.is_empty());
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod openai_chat;
 mod openai_responses;
 mod paced;
 mod repair;
+mod search;
 mod sse;
 mod toolset;
 mod transcript;
@@ -73,6 +74,7 @@ pub use head::{CallIdForm, ChatFacts, Head, OutputLimitField, Reasoning, Reasoni
 pub use limiter::{Limiter, Limiters, Permit, Quota};
 pub use paced::carriers;
 pub use repair::{Repair, Repairs};
+pub use search::is_search;
 pub use toolset::Toolset;
 pub use transcript::Transcript;
 pub use transport::{HttpRequest, HttpResponse, HttpTransport, Transport, address, check_address};

@@ -1,5 +1,6 @@
 //! The tools that a model is shown, and what the dialects say of them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -15,6 +16,8 @@ pub struct Toolset(Arc<Tools>);
 
 struct Tools {
     specs: Vec<ToolSpec>,
+    /// Names of those that the provider searches.
+    deferred: HashSet<String>,
     /// Bytes of names, descriptions and schemas.
     bytes: u64,
     /// What each dialect says of them, once it was asked.
@@ -22,6 +25,39 @@ struct Tools {
 }
 
 impl Toolset {
+    /// These tools, of which those with `deferred` names are not read by a model until the provider's search has found them.
+    pub fn deferring(specs: Vec<ToolSpec>, deferred: HashSet<String>) -> Self {
+        let bytes = specs.iter().map(bytes).sum();
+        Self(Arc::new(Tools { specs, deferred, bytes, written: Default::default() }))
+    }
+
+    /// The same tools, each as `rewrite` makes it. Names stay.
+    #[must_use]
+    pub(crate) fn rewritten(&self, rewrite: impl Fn(ToolSpec) -> ToolSpec) -> Self {
+        Self::deferring(self.iter().cloned().map(rewrite).collect(), self.0.deferred.clone())
+    }
+
+    /// Whether the provider searches any of them.
+    pub fn are_searched(&self) -> bool {
+        !self.0.deferred.is_empty()
+    }
+
+    /// Whether the tool of this name is one that the provider searches.
+    pub fn is_deferred(&self, name: &str) -> bool {
+        self.0.deferred.contains(name)
+    }
+
+    /// Bytes of what a model reads of them before anything was searched for. Of deferred ones OpenAI's read names and
+    /// descriptions, Anthropic's nothing.
+    pub fn bytes_read(&self, dialect: DialectKind) -> u64 {
+        let unread = |spec: &ToolSpec| match dialect {
+            DialectKind::OpenaiResponses => spec.parameters.to_string().len() as u64,
+            _ => bytes(spec),
+        };
+        let deferred = self.iter().filter(|spec| self.is_deferred(&spec.name));
+        self.bytes() - deferred.map(unread).sum::<u64>()
+    }
+
     /// Bytes of their names and descriptions, and of their schemas as JSON.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
@@ -59,11 +95,12 @@ impl Default for Toolset {
 
 impl From<Vec<ToolSpec>> for Toolset {
     fn from(specs: Vec<ToolSpec>) -> Self {
-        let bytes =
-            |spec: &ToolSpec| spec.name.len() + spec.description.len() + spec.parameters.to_string().len();
-        let bytes = specs.iter().map(bytes).sum::<usize>() as u64;
-        Self(Arc::new(Tools { specs, bytes, written: Default::default() }))
+        Self::deferring(specs, HashSet::new())
     }
+}
+
+fn bytes(spec: &ToolSpec) -> u64 {
+    (spec.name.len() + spec.description.len() + spec.parameters.to_string().len()) as u64
 }
 
 impl FromIterator<ToolSpec> for Toolset {
@@ -74,7 +111,7 @@ impl FromIterator<ToolSpec> for Toolset {
 
 impl PartialEq for Toolset {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || **self == **other
+        Arc::ptr_eq(&self.0, &other.0) || (**self == **other && self.0.deferred == other.0.deferred)
     }
 }
 
@@ -118,6 +155,41 @@ mod tests {
         }
         let kept = |dialect| tools.written(dialect, |_, _| unreachable!("it was written before")).len();
         assert!(dialects.map(kept).into_iter().all(|length| length > 20));
+    }
+
+    #[test]
+    fn deferred_tools_are_written_as_such_and_read_in_part() {
+        let deferred = HashSet::from(["edit".to_owned()]);
+        let tools = Toolset::deferring(vec![tool("read"), tool("edit")], deferred);
+        assert_ne!(tools, vec![tool("read"), tool("edit")].into());
+        let read = [DialectKind::Anthropic, DialectKind::OpenaiResponses].map(|of| tools.bytes_read(of));
+        assert_eq!((tools.bytes(), read), (58, [29, 41]));
+        let head = Head { tools: tools.rewritten(|tool| tool), ..Head::default() };
+        let body = |dialect| {
+            let body = Transcript::new(dialect, &head).request(crate::ToolChoice::Auto);
+            serde_json::from_slice::<serde_json::Value>(&body).unwrap()["tools"].clone()
+        };
+        let schema = json!({"type": "object"});
+        assert_eq!(
+            body(DialectKind::Anthropic),
+            json!([
+                {"name": "read", "description": "Does it.", "input_schema": schema},
+                {"name": "edit", "description": "Does it.", "input_schema": schema, "defer_loading": true},
+                {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex",
+                    "cache_control": {"type": "ephemeral"}},
+            ])
+        );
+        let function =
+            json!({"type": "function", "description": "Does it.", "parameters": schema, "strict": false});
+        let with = |more: serde_json::Value| {
+            let mut function = function.clone();
+            function.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            function
+        };
+        assert_eq!(
+            body(DialectKind::OpenaiResponses),
+            json!([with(json!({"name": "read"})), with(json!({"name": "edit", "defer_loading": true})), {"type": "tool_search"}])
+        );
     }
 
     #[test]

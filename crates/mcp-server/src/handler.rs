@@ -1,7 +1,5 @@
 //! The server that clients talk with.
 
-use std::sync::Arc;
-
 use playhouse_protocol::SessionId;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -15,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, ApiError, SessionFacts, read};
-use crate::native::{self, NativeTools};
+use crate::native::{self, CallSession, NativeTools};
 use crate::prompt::{Asking, Caller, Finished, begin, go_on};
 use crate::status::status;
 use crate::tools::{
@@ -34,7 +32,9 @@ pub struct McpServer<A> {
     /// Where sessions work that name no directory; `None` leaves that to the API.
     directory: Option<String>,
     /// Native tools that are offered as well.
-    native: Arc<NativeTools>,
+    native: NativeTools,
+    /// Where their calls run.
+    calls: CallSession,
     /// The client is gone.
     gone: CancellationToken,
 }
@@ -42,7 +42,13 @@ pub struct McpServer<A> {
 impl<A: Api> McpServer<A> {
     /// Over this API.
     pub fn new(api: A) -> Self {
-        Self { api, directory: None, native: Arc::default(), gone: CancellationToken::new() }
+        Self {
+            api,
+            directory: None,
+            native: NativeTools::default(),
+            calls: CallSession::default(),
+            gone: CancellationToken::new(),
+        }
     }
 
     /// Sessions that name no directory work in this one.
@@ -56,8 +62,19 @@ impl<A: Api> McpServer<A> {
     /// # Errors
     /// The engine has no native tool of a name, or cannot list them.
     pub async fn offering(self, tools: &[String]) -> Result<Self, ApiError> {
-        let native = Arc::new(NativeTools::chosen(&self.api, tools).await?);
-        Ok(Self { native, ..self })
+        let native = NativeTools::chosen(&self.api, tools).await?;
+        Ok(self.with_tools(native))
+    }
+
+    /// The same with tools that were chosen before.
+    #[must_use]
+    pub fn with_tools(self, native: NativeTools) -> Self {
+        Self { native, ..self }
+    }
+
+    /// Calls of native tools run in that session.
+    pub(crate) fn calling_in(self, calls: CallSession) -> Self {
+        Self { calls, ..self }
     }
 
     /// The same for a client that `gone` says to be gone.
@@ -113,7 +130,7 @@ impl<A: Api> McpServer<A> {
         let finished = match request_state {
             Some(state) => {
                 let answers = input_responses.unwrap_or_default();
-                Box::pin(go_on(&self.api, &caller, arguments.session, &state, answers)).await
+                Box::pin(go_on(&self.api, &caller, Some(arguments.session), &state, answers)).await
             }
             None => Box::pin(begin(&self.api, &caller, arguments)).await,
         };
@@ -132,14 +149,13 @@ impl<A: Api> McpServer<A> {
         let CallToolRequestParams { name, arguments, input_responses, request_state, .. } = request;
         let caller = self.caller(&context);
         let finished = async {
-            let session = self.native.session(&self.api, self.directory.as_deref()).await?;
-            match request_state {
-                Some(state) => {
-                    let answers = input_responses.unwrap_or_default();
-                    Box::pin(go_on(&self.api, &caller, session.id, &state, answers)).await
-                }
-                None => Box::pin(native::begin(&self.api, &caller, &session, &name, arguments)).await,
-            }
+            let Some(state) = request_state else {
+                let session = self.calls.of(&self.api, self.directory.as_deref()).await?;
+                return Box::pin(native::begin(&self.api, &caller, &session, &name, arguments)).await;
+            };
+            // The next call may have begun another session meanwhile.
+            let answers = input_responses.unwrap_or_default();
+            Box::pin(go_on(&self.api, &caller, None, &state, answers)).await
         };
         match finished.await {
             Ok(finished) => answer(finished, native::ended_result),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::{Request, Response};
 use http_body_util::combinators::BoxBody;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ProtocolVersion, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError,
 };
@@ -22,14 +22,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Api;
 use crate::handler::McpServer;
+use crate::native::CallSession;
 
 /// The most sessions of the protocol that a tenant may have open at once.
-const MOST_SESSIONS: usize = 64;
+pub const MOST_HTTP_SESSIONS: usize = 64;
+/// The header that names the revision of a request. Those from 2026-07-28 on have no sessions of the protocol.
+const REVISION: &str = "mcp-protocol-version";
 /// After this time without a request and without an open answer, a session of the protocol ends.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Whose a session of the protocol is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The tenant.
     pub tenant: Arc<str>,
@@ -40,7 +43,7 @@ pub struct Owner {
 /// The tenant has as many sessions of the protocol as it may have, and an answer to each of them is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "there are {MOST_SESSIONS} sessions of this protocol already, and all of them are in use: end one with DELETE"
+    "there are {MOST_HTTP_SESSIONS} sessions of this protocol already, and all of them are in use: end one with DELETE"
 )]
 pub struct Full;
 
@@ -49,6 +52,8 @@ pub struct Full;
 pub struct HttpSessions {
     local: LocalSessionManager,
     known: Mutex<HashMap<SessionId, Known>>,
+    /// Where calls of native tools run whose requests belong to no session of the protocol. An owner is a tenant or a key.
+    calls: Mutex<HashMap<Owner, CallSession>>,
     /// Ends all of them.
     closing: CancellationToken,
     /// How often an open answer says that the server lives.
@@ -72,7 +77,7 @@ impl HttpSessions {
         let mut local = LocalSessionManager::default();
         // What is idle is told here: a turn may say nothing for an hour while its client waits.
         local.session_config.keep_alive = None;
-        Self { local, known: Mutex::default(), closing, heartbeat, body }
+        Self { local, known: Mutex::default(), calls: Mutex::default(), closing, heartbeat, body }
     }
 
     /// The answer to a request of `owner`, for which `server` does the work. Who asks, and by which host and origin, has been
@@ -91,6 +96,14 @@ impl HttpSessions {
         B::Error: std::fmt::Display,
         B::Data: Send + 'static,
     {
+        let revision = request.headers().get(REVISION).and_then(|value| value.to_str().ok());
+        let server = match revision {
+            Some(revision) if revision >= ProtocolVersion::V_2026_07_28.as_str() => {
+                let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+                server.calling_in(calls.entry(owner.clone()).or_default().clone())
+            }
+            _ => server,
+        };
         let sessions = Arc::new(OfOwner { all: Arc::clone(self), owner, is_full: AtomicBool::new(false) });
         let mut config = StreamableHttpServerConfig::default()
             .with_cancellation_token(self.closing.clone())
@@ -184,7 +197,7 @@ impl OfOwner {
     fn room(&self) -> Result<Option<SessionId>, Full> {
         let known = self.all.known();
         let of_tenant = || known.iter().filter(|(_, known)| known.owner.tenant == self.owner.tenant);
-        if of_tenant().count() < MOST_SESSIONS {
+        if of_tenant().count() < MOST_HTTP_SESSIONS {
             return Ok(None);
         }
         let idlest = of_tenant().filter(|(_, known)| known.open == 0).min_by_key(|(_, known)| known.used);

@@ -21,5 +21,6 @@ mod turn;
 
 pub use api::{Api, ApiError, Events};
 pub use handler::McpServer;
-pub use http_sessions::{Full, HttpSessions, Owner};
+pub use http_sessions::{Full, HttpSessions, MOST_HTTP_SESSIONS, Owner};
+pub use native::NativeTools;
 pub use pipes::{PipeError, over_pipes};

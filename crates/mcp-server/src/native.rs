@@ -14,13 +14,16 @@ use crate::api::{Api, ApiError, SessionFacts, read, session};
 use crate::prompt::{Asking, Caller, Finished, follow};
 use crate::turn::{Ended, Turn};
 
-/// The native tools that a server offers, and the session in which their calls run.
-#[derive(Debug, Default)]
-pub(crate) struct NativeTools {
-    tools: Vec<Tool>,
-    /// Begun with the first call.
-    session: Mutex<Option<SessionId>>,
-}
+/// The native tools that a server offers. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct NativeTools(Arc<[Tool]>);
+
+/// The session in which the calls of a client run. Begun with the first call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallSession(Arc<Mutex<Option<SessionId>>>);
+
+/// Records of a session from which on the next call begins another one: calls ask no model, so nothing compacts their session.
+const MOST_RECORDS: u64 = 2_000;
 
 /// What works in turns of models only, or calls tools that were not chosen.
 const NOT_OFFERED: [&str; 2] = ["batch", "task"];
@@ -42,15 +45,12 @@ struct List {
 }
 
 impl NativeTools {
-    /// The tools of these names, as the engine describes them.
+    /// The tools of these names, of those that an engine lists as `GET /v1/tools` does.
     ///
     /// # Errors
-    /// The engine has no native tool of a name, or cannot list them.
-    pub(crate) async fn chosen<A: Api>(api: &A, names: &[String]) -> Result<Self, ApiError> {
-        if names.is_empty() {
-            return Ok(Self::default());
-        }
-        let List { tools: mut listed } = read(api.get("/v1/tools").await?)?;
+    /// The engine has no native tool of a name, or the list is none.
+    pub fn choose(listed: Value, names: &[String]) -> Result<Self, ApiError> {
+        let List { tools: mut listed } = read(listed)?;
         listed.retain(|tool| tool.source.is_none() && !NOT_OFFERED.contains(&tool.name.as_str()));
         let mut tools: Vec<Tool> = Vec::with_capacity(names.len());
         for name in names {
@@ -64,27 +64,41 @@ impl NativeTools {
                 tools.push(shown(tool));
             }
         }
-        Ok(Self { tools, session: Mutex::default() })
+        Ok(Self(tools.into()))
+    }
+
+    /// The same, of those that an engine has.
+    ///
+    /// # Errors
+    /// It has no native tool of a name, or cannot list them.
+    pub(crate) async fn chosen<A: Api>(api: &A, names: &[String]) -> Result<Self, ApiError> {
+        if names.is_empty() {
+            return Ok(Self::default());
+        }
+        Self::choose(api.get("/v1/tools").await?, names)
     }
 
     pub(crate) fn all(&self) -> &[Tool] {
-        &self.tools
+        &self.0
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Tool> {
-        self.tools.iter().find(|tool| tool.name == name)
+        self.0.iter().find(|tool| tool.name == name)
     }
+}
 
-    /// The session of the calls; begins one where there is none, or where it was removed.
-    pub(crate) async fn session<A: Api>(
+impl CallSession {
+    /// The session of the next call; begins one where there is none, where it was removed, and where it is long.
+    pub(crate) async fn of<A: Api>(
         &self,
         api: &A,
         directory: Option<&str>,
     ) -> Result<SessionFacts, ApiError> {
-        let mut known = self.session.lock().await;
+        let mut known = self.0.lock().await;
         if let Some(id) = *known {
             match session(api, id).await {
-                Ok(facts) => return Ok(facts),
+                Ok(facts) if facts.head.0 < MOST_RECORDS => return Ok(facts),
+                Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "the session of a client's calls is gone"),
             }
         }
@@ -147,5 +161,59 @@ pub(crate) fn ended_result(ended: Ended) -> CallToolResult {
     match outcome {
         CallOutcome::Done => CallToolResult::success(content),
         _ => CallToolResult::error(content),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use playhouse_protocol::Seq;
+
+    use super::*;
+    use crate::api::Events;
+
+    /// An engine whose sessions have so many records.
+    #[derive(Clone, Default)]
+    struct Fake {
+        made: Arc<AtomicU64>,
+        records: Arc<AtomicU64>,
+    }
+
+    impl Fake {
+        fn session(&self) -> Value {
+            let number = self.made.load(Ordering::Relaxed);
+            json!({"id": format!("ses_0000000000{number:02}Sess1234567890"), "workspace": "/work", "title": "", "agent": "build",
+                "model": "mock/m", "parent": null, "state": "idle", "parked": null, "open_turns": 0, "turns": 0,
+                "head": self.records.load(Ordering::Relaxed)})
+        }
+    }
+
+    impl Api for Fake {
+        async fn get(&self, _: &str) -> Result<Value, ApiError> {
+            Ok(self.session())
+        }
+
+        async fn post(&self, _: &str, _: &Value) -> Result<Value, ApiError> {
+            self.made.fetch_add(1, Ordering::Relaxed);
+            Ok(self.session())
+        }
+
+        async fn events(&self, _: SessionId, _: Seq) -> Result<Events, ApiError> {
+            unreachable!("nothing is called")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_session_is_followed_by_another_one() {
+        let (api, calls) = (Fake::default(), CallSession::default());
+        for (records, made) in [(0, 1), (MOST_RECORDS - 1, 1), (MOST_RECORDS, 2), (9, 2)] {
+            api.records.store(records, Ordering::Relaxed);
+            let session = calls.of(&api, None).await.unwrap();
+            assert_eq!(
+                (api.made.load(Ordering::Relaxed), session.id),
+                (made, read::<SessionFacts>(api.session()).unwrap().id)
+            );
+        }
     }
 }

@@ -82,19 +82,20 @@ pub(crate) async fn begin<A: Api>(
 /// Goes on with a turn that had asked something.
 ///
 /// # Errors
-/// `state` is none that was returned for this session, the engine refused something, or the turn's events ended.
+/// `state` is none that was returned, or not for the session `of`; the engine refused something; the turn's events ended.
 pub(crate) async fn go_on<A: Api>(
     api: &A,
     caller: &Caller,
-    id: SessionId,
+    of: Option<SessionId>,
     state: &str,
     answers: InputResponses,
 ) -> Result<Finished, ApiError> {
-    let turn = serde_json::from_str(state).ok().filter(|turn: &Turn| turn.session == id);
+    let is_its = |turn: &Turn| of.is_none_or(|of| turn.session == of);
+    let turn = serde_json::from_str(state).ok().filter(is_its);
     let mut turn: Turn = turn.ok_or_else(|| {
-        ApiError("the request state is none that session_prompt returned for this session".to_owned())
+        ApiError("the request state is none that was returned for this tool and session".to_owned())
     })?;
-    let events = api.events(id, turn.after).await?;
+    let events = api.events(turn.session, turn.after).await?;
     let mut sessions: Vec<SessionId> = turn.open.iter().map(|key| key.session).collect();
     sessions.dedup();
     for session in sessions {

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use self::file::JournalFile;
 use crate::rules::RuleNote;
+use crate::usage::Reports;
 use crate::wire::{Asked, Counts, Dialect};
 
 /// What a journal keeps.
@@ -101,6 +102,9 @@ pub struct Entry {
     pub tokens: u64,
     /// The usage that the client was last told, in exclusive classes; absent when it was told none.
     pub reported: Option<Tokens>,
+    /// How it reports its usage at its end, where that is more than counts, once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reports: Option<Box<Reports>>,
     /// The findings of the rules; absent where there are none or the mock enforces none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<RuleNote>,
@@ -252,6 +256,7 @@ impl Journal {
             events: 0,
             tokens: 0,
             reported: None,
+            reports: None,
             rules: None,
         };
         let mut kept = lock(&self.shared.kept);
@@ -309,6 +314,11 @@ impl Record {
     /// Sets the findings of the rules.
     pub(crate) fn rules(&self, note: RuleNote) {
         lock(&self.entry).rules = (note != RuleNote::default()).then_some(note);
+    }
+
+    /// How usage is to be reported.
+    pub(crate) fn reports(&self, reports: &Reports) {
+        lock(&self.entry).reports = (*reports != Reports::default()).then(|| Box::new(reports.clone()));
     }
 
     /// The answer has this status.

@@ -36,6 +36,9 @@
 //! A token is one event of the stream: a word with the space before it, or a piece of a longer word. The input of a
 //! request is a quarter of its bytes. Limits that a request sets (`max_tokens`) are not applied: the script decides.
 //!
+//! With [`Step::reports`] an answer reports more than counts: calls inside of it, the tier it got, several reports, or any
+//! usage object as it is.
+//!
 //! # Reasoning
 //!
 //! What a script has as reasoning is always said, asked for or not. So that it can be sent back it comes with a signature
@@ -104,6 +107,7 @@ mod rules;
 mod script;
 mod server;
 mod tokens;
+mod usage;
 mod wire;
 
 pub use fault::{Cut, Defect, Fault, Moment, Rejection, RetryAfter};
@@ -117,4 +121,5 @@ pub use script::{
     calls, malformed_call, reasoning, refusal, repeat, signed_reasoning, text, tokens,
 };
 pub use server::{ServeOptions, Server};
+pub use usage::{InnerCall, Reports, Told};
 pub use wire::Dialect;

@@ -209,12 +209,14 @@ impl Mock {
             false => Cached::default(),
         };
         let input = plan.input(body.len(), cached);
+        record.reports(&plan.reports);
         plan.break_calls();
         let mut about = About {
             model: asked.model,
             place: asked.place,
             wants: asked.wants,
             input,
+            is_early: plan.reports.is_early(),
             transformations: Vec::new(),
         };
         if let Some((rules, passed)) = passed {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use playhouse_protocol::Tokens;
+use serde_json::Value;
 
 use crate::builtin::Builtin;
 use crate::cache::Cached;
@@ -13,7 +14,8 @@ use crate::script::{
     Call, DEFAULT_CLOSING_TEXT, Finish, Item, Model, Script, Step, UsageOverride, is_rate, text,
 };
 use crate::tokens::Source;
-use crate::wire::{Asked, Ending, PartKind, Wire};
+use crate::usage::Reports;
+use crate::wire::{Asked, Dialect, Ending, PartKind, Wire};
 
 /// What is said in place of calls that the request forbids, when the step says nothing else.
 pub const NO_CALLS_TEXT: &str = "I may not call tools now, so I stop here.";
@@ -27,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) finish: Finish,
     /// Counts to report.
     pub(crate) usage: UsageOverride,
+    /// How they are reported.
+    pub(crate) reports: Reports,
     /// Tokens a second; `None` for as fast as possible.
     pub(crate) rate: Option<f64>,
     /// Time until the head of the answer.
@@ -68,6 +72,11 @@ impl Plan {
                 Item::RedactedReasoning(data) => {
                     (PartKind::Redacted { data: data.clone() }, Source::text("", 1))
                 }
+                Item::Block(block) => {
+                    let input = block.get("input").filter(|_| wire.dialect() == Dialect::Anthropic);
+                    let input = input.map(Value::to_string).unwrap_or_default();
+                    (PartKind::Block { block: block.clone() }, Source::text(input, 1))
+                }
                 Item::Refusal(text) => (PartKind::Refusal, Source::text(text, 1)),
                 Item::Tokens(count) => (PartKind::Text, Source::prose(*count)),
                 Item::Times(count) => (PartKind::Text, Source::times(*count)),
@@ -95,6 +104,7 @@ impl Plan {
             parts,
             finish,
             usage: step.usage.unwrap_or_default(),
+            reports: step.reports.as_deref().cloned().unwrap_or_default(),
             rate,
             delay: Duration::from_millis(step.delay_ms),
             fault: step.fault.clone(),
@@ -129,10 +139,16 @@ impl Plan {
         let cache_read = self.usage.cache_read.unwrap_or(cached.read);
         let cache_write_5m = self.usage.cache_write.unwrap_or(cached.write_5m);
         let cache_write_1h = self.usage.cache_write_1h.unwrap_or(cached.write_1h);
-        let rest =
-            counted.saturating_sub(cache_read).saturating_sub(cache_write_5m).saturating_sub(cache_write_1h);
-        let input = self.usage.input.unwrap_or(rest);
-        Tokens { input, cache_read, cache_write_5m, cache_write_1h, ..Tokens::default() }
+        let cached = Tokens {
+            cache_read,
+            cache_write_5m,
+            cache_write_30m: self.usage.cache_write_30m.unwrap_or(0),
+            cache_write_1h,
+            cache_write_12h: self.usage.cache_write_12h.unwrap_or(0),
+            ..Tokens::default()
+        };
+        let input = self.usage.input.unwrap_or_else(|| counted.saturating_sub(cached.all_input()));
+        Tokens { input, ..cached }
     }
 
     /// How the answer ends, after so many tokens of output and reasoning.
@@ -143,7 +159,8 @@ impl Plan {
             ..input
         };
         let is_reported = self.fault.as_ref().and_then(Fault::defect) != Some(Defect::NoUsage);
-        Ending { finish: self.finish.clone(), tokens, total: self.usage.total, is_reported }
+        let reports = self.reports.clone();
+        Ending { finish: self.finish.clone(), tokens, total: self.usage.total, reports, is_reported }
     }
 }
 

@@ -15,6 +15,7 @@ pub use self::build::{
 };
 use crate::fault::Fault;
 use crate::framing::Framing;
+use crate::usage::Reports;
 
 /// What a model says when its script holds nothing for a request, unless [`Model::closing`] says otherwise.
 pub const DEFAULT_CLOSING_TEXT: &str = "That is all I have to say.";
@@ -99,6 +100,9 @@ pub struct Step {
     /// Counts that are reported in place of those that were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageOverride>,
+    /// How usage is reported, where that is more than counts, once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reports: Option<Box<Reports>>,
     /// How the answer goes wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -136,6 +140,9 @@ pub enum Item {
     Refusal(String),
     /// A tool call.
     Call(Call),
+    /// A block of content (Anthropic) or an item of the output (Responses), as it is on the wire: what the provider did itself,
+    /// such as a search of tools. The `input` of a block comes in pieces. The other formats say nothing.
+    Block(Value),
     /// So many tokens of made-up prose.
     Tokens(u64),
     /// A text of so many bytes (at most 256 MiB), all in one event.
@@ -205,6 +212,12 @@ pub struct UsageOverride {
     /// Input that was written to the cache that keeps it for an hour; as the one before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_write_1h: Option<u64>,
+    /// Input that was written to the cache that keeps it for 30 minutes; as those before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_30m: Option<u64>,
+    /// Input that was written to the cache that keeps it for twelve hours; as those before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_12h: Option<u64>,
     /// Output without reasoning; absent for what was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<u64>,

@@ -17,6 +17,7 @@ use crate::conversation::Place;
 use crate::fault::Rejection;
 use crate::rules::Refusal;
 use crate::script::Finish;
+use crate::usage::Reports;
 
 /// A provider's wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -71,6 +72,8 @@ pub(crate) struct About {
     pub(crate) wants: Wants,
     /// The input's tokens; no output yet.
     pub(crate) input: Tokens,
+    /// Whether they are reported before the end of a stream, in formats that do.
+    pub(crate) is_early: bool,
     /// Entries of `input_transformations`; the formats that have no such list leave them out.
     pub(crate) transformations: Vec<Value>,
 }
@@ -99,6 +102,11 @@ pub(crate) enum PartKind {
         /// The tool.
         name: String,
     },
+    /// A block of the wire, as it is; its text is the block's `input`, where that comes in pieces.
+    Block {
+        /// The block.
+        block: Value,
+    },
 }
 
 impl PartKind {
@@ -122,19 +130,21 @@ pub(crate) struct Ending {
     pub(crate) tokens: Tokens,
     /// The total to report, where that is not their sum.
     pub(crate) total: Option<u64>,
+    /// How they are reported.
+    pub(crate) reports: Reports,
     /// Whether they are reported.
     pub(crate) is_reported: bool,
+}
+
+/// The mark of an event that reports usage, and tells the client these counts.
+fn mark(says: Option<Tokens>) -> frame::Mark {
+    says.map_or(frame::Mark::Structure, frame::Mark::Usage)
 }
 
 impl Ending {
     /// The total to report.
     pub(crate) fn total(&self) -> u64 {
         self.total.unwrap_or_else(|| self.tokens.total())
-    }
-
-    /// What the event that reports usage is marked with, when the wire reports `tokens`.
-    fn mark(&self, tokens: Tokens) -> frame::Mark {
-        if self.is_reported { frame::Mark::Usage(tokens) } else { frame::Mark::Structure }
     }
 }
 
@@ -182,6 +192,9 @@ pub(crate) trait Wire: Send + Sync {
 
     /// The counts as this format tells them: classes that it lacks are in others.
     fn reported(&self, tokens: Tokens) -> Tokens;
+
+    /// The usage object with counts that are [`reported`](Self::reported) so.
+    fn usage(&self, tokens: Tokens, total: u64) -> Value;
 }
 
 /// Writes the events of one stream. Called in order: `start`, then for each part `begin`, any number of `delta`, `end`,

@@ -231,6 +231,9 @@ pub struct RequestRules {
     /// Whether the system prompt goes first in `input` on Responses, since `instructions` are not cached.
     #[serde(skip_serializing_if = "is_no")]
     pub system_in_input: bool,
+    /// Whether it searches tools that a request sends as deferred.
+    #[serde(skip_serializing_if = "is_no")]
+    pub tool_search: bool,
 }
 
 impl Default for RequestRules {
@@ -247,6 +250,7 @@ impl Default for RequestRules {
             responses: false,
             chat: true,
             system_in_input: false,
+            tool_search: false,
         }
     }
 }

@@ -531,6 +531,16 @@ pub enum CommandError {
         /// The bound.
         limit: Box<Limit>,
     },
+    /// A limit of the session or its tenant is reached.
+    #[error("{told}")]
+    AtLimit {
+        /// What happened, and what to do.
+        told: String,
+        /// The limit.
+        limit: Box<Limit>,
+        /// Whether waiting helps.
+        passes: bool,
+    },
     /// The engine stops, or the session did not answer in time: the command was not accepted and may be sent again.
     #[error("not accepted: {0}")]
     NotAccepted(String),

@@ -246,6 +246,14 @@ impl CostByClass {
         }
     }
 
+    /// What the calls of an answer cost at these prices: see [`PriceList::rate_calls`].
+    pub fn of_calls(list: &PriceList, tokens: &Tokens, calls: &[Tokens], served: &[String]) -> Self {
+        let one = |call: &Tokens| Self::new(&list.rate(call, served).prices, call);
+        let plus = |a: Cost, b: Cost| Cost(a.0.saturating_add(b.0));
+        let (first, rest) = calls.split_first().unwrap_or((tokens, &[]));
+        rest.iter().map(one).fold(one(first), |sum, call| sum.combined(&call, plus))
+    }
+
     /// The sum or the difference of each class by `combine`; unknown where it is in one of the two.
     #[must_use]
     pub fn combined(&self, other: &Self, combine: impl Fn(Cost, Cost) -> Cost) -> Self {
@@ -302,6 +310,10 @@ pub struct LedgerRow {
     pub answered_by: Option<String>,
     /// Exclusive token counts.
     pub tokens: Tokens,
+    /// The same of each call of the model, where its answer had more than one inside: which prices hold goes by the size of
+    /// each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Tokens>,
     /// How far they can be trusted.
     pub quality: Quality,
     /// The provider's own usage object, as it came.
@@ -311,7 +323,7 @@ pub struct LedgerRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalogue: Option<String>,
     /// The prices that held for this request, in US dollars per million tokens, with its factors and with those that were
-    /// assumed.
+    /// assumed. Of several calls: those of the largest.
     pub prices: Prices,
     /// What each class cost.
     pub costs: CostByClass,

@@ -1,6 +1,6 @@
 //! Prices of models, and what tokens cost at them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -288,6 +288,37 @@ impl PriceList {
         let prices = held.assuming(&assumed);
         assumed.extend(served.iter().filter(|name| self.factor(name).is_none()).cloned());
         Rated { prices, assumed, cost: prices.cost(tokens) }
+    }
+
+    /// The same of an answer with several calls of the model inside, each by its own size. `tokens` are those of all together;
+    /// `calls` is empty where there is no other call than the answer. The prices are those of the largest call.
+    ///
+    /// ```
+    /// use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens};
+    /// let prices = |input: &str| Prices { input: Some(input.parse().unwrap()), ..Prices::default() };
+    /// let long = vec![LongContext { above: 200_000, prices: prices("4") }];
+    /// let list = PriceList { usual: prices("2"), long, ..PriceList::default() };
+    /// let input = |input| Tokens { input, ..Tokens::default() };
+    /// let rated = list.rate_calls(&input(250_000), &[input(150_000), input(100_000)], &[]);
+    /// assert_eq!(rated.cost.unwrap().to_string(), "$0.5000");
+    /// assert_eq!(list.rate_calls(&input(250_000), &[], &[]).cost.unwrap().to_string(), "$1.0000");
+    /// ```
+    pub fn rate_calls(&self, tokens: &Tokens, calls: &[Tokens], served: &[String]) -> Rated {
+        let mut each = calls.iter().map(|call| (call.all_input(), self.rate(call, served)));
+        let Some((mut largest, mut all)) = each.next() else { return self.rate(tokens, served) };
+        for (size, rated) in each {
+            all.cost = all.cost.zip(rated.cost).map(|(mut sum, cost)| {
+                sum += cost;
+                sum
+            });
+            all.assumed.extend(rated.assumed);
+            if size > largest {
+                (largest, all.prices) = (size, rated.prices);
+            }
+        }
+        let mut seen = BTreeSet::new();
+        all.assumed.retain(|name| seen.insert(name.clone()));
+        all
     }
 
     /// The prices of a request with `input` input tokens (cached or not) that was `served` in these ways.

@@ -385,6 +385,19 @@ pub struct SettledTool {
     /// What the model is told of it; absent for a native one, of which the engine knows that. Events leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<ToolSpec>,
+    /// Its part in a search by the provider; absent for a tool that every request has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferral: Option<Deferral>,
+}
+
+/// The part of a tool in a search by the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deferral {
+    /// Sent as deferred: the model reads it once the provider has found it.
+    Deferred,
+    /// Sent in the place of the deferred ones where the provider does not search.
+    Fallback,
 }
 
 /// See [`Record::StepFinished`].

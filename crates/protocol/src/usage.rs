@@ -45,12 +45,17 @@ fn is_zero(count: &u64) -> bool {
 impl Tokens {
     /// All tokens.
     pub fn total(&self) -> u64 {
-        self.all_input().saturating_add(self.output).saturating_add(self.reasoning)
+        self.all_input().saturating_add(self.all_output())
     }
 
     /// All input, cached or not.
     pub fn all_input(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_writes())
+    }
+
+    /// All output, reasoning included.
+    pub fn all_output(&self) -> u64 {
+        self.output.saturating_add(self.reasoning)
     }
 
     /// Input written to caches of every lifetime.

@@ -43,7 +43,7 @@ pub(crate) fn estimated_usage(reported: Option<Usage>, own: OwnCount) -> Usage {
     if tokens.all_input() == 0 {
         tokens.input = own.input;
     }
-    let seen = tokens.output.saturating_add(tokens.reasoning);
+    let seen = tokens.all_output();
     let rest = estimated_tokens(own.answer_bytes).saturating_sub(seen);
     tokens.output = tokens.output.saturating_add(rest);
     usage.quality = Quality::Estimated;
@@ -90,7 +90,7 @@ fn believed(mut usage: Usage, own: OwnCount) -> Usage {
         *tokens = Tokens { input: own.input, output, reasoning, ..Tokens::default() };
         is_believed = false;
     }
-    if own.is_beyond(tokens.output.saturating_add(tokens.reasoning), estimated_output) {
+    if own.is_beyond(tokens.all_output(), estimated_output) {
         (tokens.output, tokens.reasoning) = (estimated_output, 0);
         is_believed = false;
     }

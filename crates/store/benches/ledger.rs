@@ -208,6 +208,8 @@ impl<'a> Log<'a> {
                 cost,
                 answered_by,
                 assumed: Vec::new(),
+                calls: Vec::new(),
+                costs: None,
                 ended: None,
                 inner: Vec::new(),
             }),

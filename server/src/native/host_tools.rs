@@ -6,11 +6,14 @@ use std::path::{Path as FilePath, PathBuf};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use playhouse_actors::{HOST_PERMISSION, HostToolFailure, HostToolSpec, HostTools, NewWebhook};
+use playhouse_actors::{
+    HOST_PERMISSION, HostToolFailure, HostToolSpec, HostTools, MOST_HOST_TOOLS, NewWebhook,
+};
 use playhouse_protocol::consent::Risk;
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
 use playhouse_protocol::record::also_null;
 use playhouse_protocol::tool::ToolOrigin;
-use playhouse_protocol::{CallAnswer, PartId, SessionId};
+use playhouse_protocol::{CallAnswer, Limit, PartId, SessionId};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -102,7 +105,13 @@ impl From<HostToolFailure> for Problem {
             HostToolFailure::TooMany => Kind::Forbidden,
             HostToolFailure::Missing(_) => Kind::NotFound,
         };
-        Self::new(kind, failure.to_string())
+        let problem = Self::new(kind, failure.to_string());
+        if !matches!(failure, HostToolFailure::TooMany) {
+            return problem;
+        }
+        let most = MOST_HOST_TOOLS as u64;
+        let limit = Limit::of_count("host_tools", LimitScope::Tenant, LimitUnit::Count, most);
+        problem.of_limit(Limit { needed: Some(Amount::Count(1)), ..limit.used(Amount::Count(most)) })
     }
 }
 

@@ -9,9 +9,12 @@ use axum::http::Method;
 use axum::response::Response;
 use axum::routing::get;
 use futures::StreamExt as _;
-use playhouse_mcp_server::{Api, ApiError, Events, HttpSessions, McpServer, Owner};
-use playhouse_protocol::{Seq, SessionId};
-use serde_json::Value;
+use playhouse_mcp_server::{
+    Api, ApiError, Events, HttpSessions, MOST_HTTP_SESSIONS, McpServer, NativeTools, Owner,
+};
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
+use playhouse_protocol::{Limit, Seq, SessionId};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
@@ -27,6 +30,7 @@ const PATH: &str = "/v1/mcp";
 struct Face {
     app: App,
     sessions: Arc<HttpSessions>,
+    tools: NativeTools,
     /// The native API, behind the check of keys.
     api: Router,
 }
@@ -35,8 +39,24 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>(app: &App) -> Router<S> {
     let options = app.options();
     let sessions = HttpSessions::new(app.closing().clone(), options.heartbeat, options.body);
     let api = super::router().with_state(app.clone());
-    let face = Face { app: app.clone(), sessions: Arc::new(sessions), api };
+    let tools = native_tools(app).unwrap_or_else(|error| {
+        tracing::error!(%error, "clients of MCP get no native tools");
+        NativeTools::default()
+    });
+    let face = Face { app: app.clone(), sessions: Arc::new(sessions), tools, api };
     Router::new().route(PATH, get(answer).post(answer).delete(answer)).with_state(face)
+}
+
+/// The native tools that clients may call.
+///
+/// # Errors
+/// There is no native tool of a name.
+pub(crate) fn native_tools(app: &App) -> Result<NativeTools, ApiError> {
+    let names = &app.options().mcp_tools;
+    if names.is_empty() {
+        return Ok(NativeTools::default());
+    }
+    NativeTools::choose(json!({"tools": app.facts().tools()}), names)
 }
 
 async fn answer(
@@ -44,7 +64,7 @@ async fn answer(
     principal: Principal,
     request: Request,
 ) -> Result<Response, Problem> {
-    let Face { app, sessions, api } = face;
+    let Face { app, sessions, tools, api } = face;
     // A stream of what the server says by itself is one of events, and counts as one.
     let held = match request.method() {
         &Method::GET => Some(app.admit_stream(&principal).await?),
@@ -58,9 +78,14 @@ async fn answer(
     let owner = Owner { tenant: Arc::clone(&principal.tenant), key: principal.key.clone() };
     // Its tools are for the sessions of one tenant.
     let principal = Principal { all: false, ..principal };
-    let server = McpServer::new(Scoped { api, principal });
+    let server = McpServer::new(Scoped { api, principal }).with_tools(tools);
     let answered = Box::pin(sessions.answer(owner, server, request)).await;
-    let answer = answered.map_err(|full| Problem::new(Kind::Limited, full.to_string()))?;
+    let answer = answered.map_err(|full| {
+        let most = MOST_HTTP_SESSIONS as u64;
+        let limit = Limit::of_count("mcp_sessions", LimitScope::Tenant, LimitUnit::Count, most);
+        let limit = Limit { needed: Some(Amount::Count(1)), ..limit.used(Amount::Count(most)) };
+        Problem::new(Kind::Limited, full.to_string()).of_limit(limit)
+    })?;
     Ok(answer.map(|body| {
         let chunks = Body::new(body).into_data_stream().take_until(ended.cancelled_owned());
         Body::from_stream(chunks.inspect(move |_| {

@@ -188,7 +188,11 @@ async fn what_cannot_be_a_tool_is_refused_and_says_why() {
     for number in 1..64 {
         client.post("/v1/tools", weather(&format!("tool_{number}"))).await.with(201);
     }
-    let why = client.post("/v1/tools", weather("one_more")).await.refused(403, "forbidden");
+    let refused = client.post("/v1/tools", weather("one_more")).await;
+    let limit =
+        json!({"name": "host_tools", "scope": "tenant", "unit": "count", "max": 64, "used": 64, "needed": 1});
+    assert_eq!(refused.json()["limit"], limit);
+    let why = refused.refused(403, "forbidden");
     assert!(why.contains("64 registered tools"), "{why}");
     client.delete("/v1/tools/weather_at").await.with(204);
     client.delete("/v1/tools/weather_at").await.refused(404, "not-found");

@@ -350,6 +350,23 @@ async fn what_belongs_to_another_key_is_not_there() {
     assert_eq!(mcp.client.ask("POST", PATH, &mcp.headers(), &list).await.status, 404);
 }
 
+#[tokio::test]
+async fn no_session_of_the_protocol_makes_room_while_all_are_in_use() {
+    let (_site, _served, client) = served(Model::new()).await;
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        let mcp = Mcp::new(&client, json!({})).await;
+        let headers = [("accept", "text/event-stream"), ("mcp-session-id", &mcp.session)];
+        open.push(client.stream("GET", PATH, &headers, "").await);
+    }
+    let refused = client.ask("POST", PATH, &[ACCEPT], &hello(&json!({}))).await;
+    let limit = json!({"name": "mcp_sessions", "scope": "tenant", "unit": "count", "max": 64, "used": 64, "needed": 1});
+    assert_eq!(refused.json()["limit"], limit);
+    assert!(refused.header("retry-after").is_none(), "waiting does not help");
+    let detail = refused.refused(429, "limited");
+    assert!(detail.contains("64 sessions of this protocol"), "{detail}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_least_used_session_of_the_protocol_makes_room() {
     let (_site, _served, client) = served(Model::new().step(text("So."))).await;
@@ -409,4 +426,59 @@ async fn without_sessions_the_client_answers_with_its_next_request() {
     forged["requestState"] = "nothing".into();
     let refused = alone(&client, forged).await;
     assert!(said(&refused).contains("request state"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn chosen_native_tools_are_called_as_the_key_in_sessions_below_its_roots() {
+    let site = Site::new();
+    let below = site.workspace().join("below");
+    fs_err::create_dir_all(&below).unwrap();
+    fs_err::write(below.join("in.txt"), "inside\n").unwrap();
+    fs_err::write(site.workspace().join("out.txt"), "outside\n").unwrap();
+    let (narrow, wide) = (site.key_below("acme", &below), site.key("acme"));
+    let offer = |options: &mut playhouse_server::ServerOptions| options.mcp_tools = vec!["read".to_owned()];
+    let served = site.serve(Script::new(), offer).await;
+    let client = Client::of(&served, Some(&narrow));
+
+    let mcp = Mcp::new(&client, json!({})).await;
+    let (_, mut events) = mcp.request("tools/list", json!({})).await;
+    let tools = last(&mut events).await;
+    let listed = tools["tools"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&listed["name"], &listed["description"]), (&json!("read"), &json!("reads a file")));
+    for _ in 0..2 {
+        let result = mcp.call("read", json!({"filePath": "in.txt"})).await;
+        assert!(said(&result).contains("inside") && result["isError"] != true, "{result}");
+    }
+    let error = mcp.call("write", json!({"filePath": "new.txt", "content": "x"})).await;
+    assert_eq!(error["code"], -32602, "{error}");
+
+    // Each session of the protocol has its own; requests without one share that of their key.
+    Mcp::new(&client, json!({})).await.call("read", json!({"filePath": "in.txt"})).await;
+    for _ in 0..2 {
+        let call = json!({"name": "read", "arguments": {"filePath": "in.txt"}});
+        let result = alone(&client, call).await;
+        assert!(said(&result).contains("inside"), "{result}");
+    }
+    let sessions = client.get("/v1/sessions").await.with(200);
+    let sessions = sessions["sessions"].as_array().unwrap();
+    let works_below = |session: &Value| session["workspace"] == json!(below);
+    assert!(sessions.len() == 3 && sessions.iter().all(works_below), "{sessions:?}");
+    assert!(site.requests().is_empty(), "no model is asked");
+
+    // The other key works in the first root.
+    let other = Mcp::new(&Client::of(&served, Some(&wide)), json!({})).await;
+    let result = other.call("read", json!({"filePath": "out.txt"})).await;
+    assert!(said(&result).contains("outside"), "{result}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_native_tool_that_there_is_not_ends_the_server_at_its_start() {
+    let site = Site::new();
+    let app = site.app(Script::new(), |options| options.mcp_tools = vec!["raed".to_owned()]).await;
+    let listen = playhouse_server::Listen::Tcp("127.0.0.1:0".parse().unwrap());
+    let error = playhouse_server::Server::bind(app, listen).await.unwrap_err().to_string();
+    assert!(
+        error.contains("server.mcp_tools") && error.contains("\"raed\"") && error.contains("read"),
+        "{error}"
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mock_llm::{Fault, Model, Script, call, text};
+use mock_llm::{Fault, Model, Moment, Script, call, text};
 use playhouse_actors::Resume;
 use serde_json::{Value, json};
 
@@ -219,6 +219,24 @@ async fn questions_are_answered_or_rejected() {
     assert_eq!(todos["todos"][0]["content"], "paint");
     let page = client.get(&format!("{session}/messages")).await.with(200);
     description.check("MessagePage", &page);
+}
+
+#[tokio::test]
+async fn so_many_prompts_wait_in_a_session() {
+    let site = Site::new();
+    let step = text("one two").fault(Fault::stall(Moment::FirstToken));
+    let served = site.serve(Script::new().model("m", Model::new().step(step)), |_| {}).await;
+    let client = Client::of(&served, None);
+    let session = client.session("m").await;
+    for _ in 0..=100 {
+        client.prompt(&session, "go").await;
+    }
+    let refused = client.post(&format!("{session}/prompts"), json!({"text": "go"})).await;
+    assert_eq!(refused.header("retry-after").unwrap(), "1", "waiting helps");
+    let limit = json!({"name": "waiting_prompts", "scope": "session", "unit": "count", "max": 100, "used": 100, "needed": 1});
+    assert_eq!(refused.json()["limit"], limit);
+    let detail = refused.refused(429, "limited");
+    assert!(detail.contains("100 prompts wait in this session"), "{detail}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ pub(in crate::cli) fn usage(totals: &Totals) -> String {
     if tokens.cache_read > 0 {
         text.push_str(&format!(" ({} from cache)", tokens.cache_read));
     }
-    text.push_str(&format!(", {} out, ", tokens.output + tokens.reasoning));
+    text.push_str(&format!(", {} out, ", tokens.all_output()));
     match totals.known_cost() {
         Some(cost) => text.push_str(&cost.to_string()),
         None => text.push_str("cost unknown"),

@@ -9,19 +9,11 @@ use crate::cli::render::printable;
 use crate::cli::{Exit, Failure};
 use crate::client::Client;
 
-/// Prints what was taken back or done again, or would be. The exit code is 1 where that is no file, though some were changed.
+/// Prints what was taken back or done again, or would be, and what was left alone.
 pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit, Failure> {
-    let left = [&report.conflicts, &report.ambiguous, &report.not_covered];
-    let exit = match report.files.is_empty()
-        && report.folders.is_empty()
-        && left.iter().any(|left| !left.is_empty())
-    {
-        true => Exit::Failed,
-        false => Exit::Completed,
-    };
     if format != Shape::Table {
         print(&format!("{}\n", json(report)?))?;
-        return Ok(exit);
+        return Ok(Exit::Completed);
     }
     let mut text = String::new();
     for file in &report.files {
@@ -50,6 +42,7 @@ pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit,
         };
         text.push_str(&format!("{verb} {}/\n", one_line(&folder.path)));
     }
+    let left = [&report.conflicts, &report.ambiguous, &report.not_covered];
     for (what, left) in ["conflict", "ambiguous", "not covered"].into_iter().zip(left) {
         left.iter().for_each(|left| text.push_str(&line(what, left)));
     }
@@ -57,7 +50,7 @@ pub(super) fn print_report(report: &RevertReport, format: Shape) -> Result<Exit,
         text.push_str("no file is different\n");
     }
     print(&text)?;
-    Ok(exit)
+    Ok(Exit::Completed)
 }
 
 fn line(what: &str, left: &LeftFile) -> String {

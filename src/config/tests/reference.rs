@@ -77,6 +77,7 @@ fn every_key_can_be_set_and_is_in_the_reference() {
             KeyName::MetricsToken => "\"N_TOKEN\"",
             KeyName::ServerListen => "\"0.0.0.0:80\"",
             KeyName::ServerRoots => "[\"/srv\"]",
+            KeyName::ServerMcpTools => "[\"read\"]",
             KeyName::ServerHosts => "[\"play.example.org\"]",
             KeyName::ServerOrigins => "[\"https://app.example.org\"]",
             KeyName::BashProcesses

@@ -145,7 +145,7 @@ fn metadata(row: &LedgerRow) -> Map<String, Value> {
         "vendor": row.provider,
         "model": row.model,
         "input_tokens": tokens.all_input(),
-        "output_tokens": tokens.output + tokens.reasoning,
+        "output_tokens": tokens.all_output(),
         "total_tokens": tokens.total(),
     });
     if tokens.cache_read > 0 {

@@ -38,6 +38,7 @@ pub(crate) fn row(number: u64, turn: u8, model: &str) -> LedgerRow {
         model: model.to_owned(),
         answered_by: None,
         tokens,
+        calls: Vec::new(),
         quality: Quality::Reported,
         raw: Some(serde_json::json!({ "input_tokens": 1 })),
         catalogue: Some("2026-11-01".to_owned()),

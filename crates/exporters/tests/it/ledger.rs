@@ -149,6 +149,7 @@ fn row(
         model: if is_small { "haiku" } else { "opus" }.to_owned(),
         answered_by: (dice.roll(2) == 0).then(|| "opus-2026".to_owned()),
         tokens,
+        calls: Vec::new(),
         quality: [Quality::Reported, Quality::Estimated][dice.roll(2) as usize],
         raw: (dice.roll(2) == 0).then(|| serde_json::json!({ "input_tokens": tokens.input })),
         catalogue: is_priced.then(|| "2026-11-01".to_owned()),

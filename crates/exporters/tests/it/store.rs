@@ -41,6 +41,8 @@ fn append_a_turn(store: &Store) {
             cost: None,
             answered_by: None,
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         }),

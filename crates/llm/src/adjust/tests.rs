@@ -1,11 +1,11 @@
 //! Refusals in the words of providers, and what requests do without after them.
 
-use playhouse_protocol::capability::{BudgetRange, ReasoningForm};
+use playhouse_protocol::capability::{BudgetRange, ReasoningForm, RequestRules};
 use playhouse_protocol::chat::ToolSpec;
 use serde_json::json;
 
 use super::*;
-use crate::{ToolChoice, Transcript};
+use crate::{ToolChoice, Toolset, Transcript};
 
 fn head() -> Head {
     let parameters = json!({"type": "object", "properties": {"format": {"type": "string", "pattern": "^a"}},
@@ -228,6 +228,34 @@ fn a_refusal_in_the_words_of_providers_names_what_to_leave_out() {
         let found =
             Findings::default().learn(&model(), dialect, &head(), &SentTools::of(&head()), &refusal(message));
         assert_eq!(found.map(|learned| learned.finding), finding, "{dialect:?}: {message}");
+    }
+}
+
+#[test]
+fn a_refusal_of_deferred_tools_counts_where_there_were_any() {
+    let plain = head();
+    let deferred = plain.tools.iter().map(|tool| tool.name.clone()).collect();
+    let rules = RequestRules { tool_search: true, ..RequestRules::default() };
+    let head = Head { tools: Toolset::deferring(plain.tools.to_vec(), deferred), rules, ..head() };
+    for (dialect, message) in [
+        (DialectKind::Anthropic, "tools.7.custom.defer_loading: Extra inputs are not permitted"),
+        (
+            DialectKind::Anthropic,
+            "tools.8: Input tag 'tool_search_tool_regex_20251119' found using 'type' does not match any of the expected tags",
+        ),
+        (DialectKind::OpenaiResponses, "Tool 'tool_search' is not supported with m. [tools]"),
+        (
+            DialectKind::OpenaiResponses,
+            "Unknown parameter: 'tools[3].defer_loading'. [tools[3].defer_loading]",
+        ),
+    ] {
+        let learn = |head: &Head| {
+            Findings::default().learn(&model(), dialect, head, &SentTools::of(head), &refusal(message))
+        };
+        let wanted = Finding::Without(Parameter::DeferredTools);
+        assert_eq!(learn(&head).map(|learned| learned.finding), Some(wanted.clone()), "{message}");
+        assert_eq!(learn(&plain), None, "{message}");
+        assert!(!head.clone().adjusted(Adjustments([wanted].into())).rules.tool_search);
     }
 }
 

@@ -11,9 +11,9 @@ use crate::decode::{
 use crate::failure;
 use crate::form::Form;
 use crate::json::{Arguments, Text, arguments, fitting, text};
-use crate::members;
 use crate::repair::Repair;
 use crate::usage::{Reported, UsageConvention};
+use crate::{members, search};
 
 /// The state of an answer under way.
 pub(super) struct Decoder {
@@ -60,6 +60,11 @@ enum Kind {
         number: usize,
         initial: Option<String>,
     },
+    /// Half of a search of tools by the provider. `input`: arguments, which come in pieces.
+    Search {
+        block: Value,
+        input: String,
+    },
     /// Complete with its beginning, or of a kind that is not known here.
     Other,
 }
@@ -95,6 +100,18 @@ struct WholeMessage<'a> {
     stop_reason: Option<String>,
 }
 
+/// The same, with its blocks as they came.
+#[derive(Deserialize)]
+struct RawMessage {
+    content: Vec<Value>,
+}
+
+/// A [`BlockStart`], with its block as it came.
+#[derive(Deserialize)]
+struct RawStart {
+    content_block: Value,
+}
+
 #[derive(Deserialize)]
 struct BlockStart<'a> {
     #[serde(default, deserialize_with = "fitting")]
@@ -128,9 +145,17 @@ struct StartedBlock<'a> {
     extra_content: Option<Value>,
     #[serde(default, deserialize_with = "fitting")]
     provider_specific_fields: Option<Value>,
+    /// All of it, for a block that goes back as it came.
+    #[serde(skip)]
+    raw: Option<Value>,
 }
 
 impl StartedBlock<'_> {
+    /// Whether it goes back as it came.
+    fn is_search(&self) -> bool {
+        search::ANTHROPIC.is_half(&self.kind, self.name.as_deref())
+    }
+
     /// What goes back with a call.
     fn members(&self) -> Option<Value> {
         let signature = self.signature.as_deref().map(Value::from);
@@ -280,7 +305,13 @@ impl Decoder {
                 }
                 Ok(())
             }
-            "content_block_start" => self.block_start(parse(name, data)?, batch),
+            "content_block_start" => {
+                let mut start: BlockStart<'_> = parse(name, data)?;
+                if start.content_block.is_search() {
+                    start.content_block.raw = Some(parse::<RawStart>(name, data)?.content_block);
+                }
+                self.block_start(start, batch)
+            }
             "content_block_stop" => {
                 let index = if is_nothing(data) { None } else { parse::<BlockStop>(name, data)?.index };
                 // An end that comes twice, or late, ends nothing.
@@ -340,7 +371,13 @@ impl Decoder {
         let message: StartedMessage = parse("message", data)?;
         self.usage_is_final = message.usage.is_some();
         self.message_start(Some(message))?;
-        for content_block in whole.content {
+        let raw = match whole.content.iter().any(StartedBlock::is_search) {
+            true => parse::<RawMessage>("message", data)?.content,
+            false => Vec::new(),
+        };
+        let mut raw = raw.into_iter();
+        for mut content_block in whole.content {
+            content_block.raw = raw.next();
             self.block_start(BlockStart { index: None, content_block }, batch)?;
             self.close(batch);
         }
@@ -357,6 +394,7 @@ impl Decoder {
         }
         self.end_open(batch);
         self.begun = true;
+        let is_search = block.is_search();
         let kind = match &*block.kind {
             "text" => {
                 self.parts.text(text(&block.text), batch);
@@ -390,7 +428,10 @@ impl Decoder {
                 };
                 Kind::ToolUse { id: id.to_owned(), number, initial }
             }
-            _ => Kind::Other,
+            _ => match block.raw.filter(|_| is_search) {
+                Some(block) => Kind::Search { block, input: String::new() },
+                None => Kind::Other,
+            },
         };
         self.went_on |= self.stop_reason.is_some();
         self.block = Some(Block { index, kind, went_on: false });
@@ -431,8 +472,16 @@ impl Decoder {
     /// Ends the block under way.
     fn close(&mut self, batch: &mut Batch<'_>) {
         let Some(open) = self.block.take() else { return };
-        if let Kind::ToolUse { number, initial: Some(arguments), .. } = open.kind {
-            self.parts.arguments(number, &arguments, batch);
+        match open.kind {
+            Kind::ToolUse { number, initial: Some(arguments), .. } => {
+                self.parts.arguments(number, &arguments, batch);
+            }
+            Kind::Search { block, input } => {
+                if let Some(block) = search::with_input(block, &input) {
+                    self.parts.opaque(search::kept(block), batch);
+                }
+            }
+            _ => {}
         }
         self.parts.end(batch);
     }
@@ -473,7 +522,7 @@ impl Decoder {
             }
             "input_json_delta" => {
                 let piece = arguments(&delta.partial_json);
-                if matches!(kind, Some(Kind::ToolUse { .. })) {
+                if matches!(kind, Some(Kind::ToolUse { .. } | Kind::Search { .. })) {
                     return Ok(Some(piece));
                 }
                 let earlier = self.calls.iter().rev().find(|(of, _)| index.is_none() || of == index);
@@ -504,6 +553,7 @@ impl Decoder {
                 }
                 self.parts.arguments(*number, piece, batch);
             }
+            Kind::Search { input, .. } => input.push_str(piece),
             Kind::Other => {}
         }
     }

@@ -12,7 +12,7 @@ use crate::dialect::{Context, DialectKind, Wire};
 use crate::head::{Head, Reasoning, Words};
 use crate::json::{append, field};
 use crate::media::{self, Media, is_blank, output_or_note};
-use crate::members;
+use crate::{members, search};
 
 const LEAST_TOP_P_WITH_THINKING: f64 = 0.95;
 
@@ -86,6 +86,9 @@ enum Block<'a> {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
+    /// As it came.
+    #[serde(untagged)]
+    Kept(&'a Value),
 }
 
 #[derive(Serialize)]
@@ -108,13 +111,19 @@ struct Tool<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     description: &'a str,
     input_schema: &'a Value,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    defer_loading: bool,
 }
 
 impl<'a> Tool<'a> {
-    fn new(spec: &'a ToolSpec) -> Self {
-        Self { name: &spec.name, description: &spec.description, input_schema: &spec.parameters }
+    fn new(spec: &'a ToolSpec, defer_loading: bool) -> Self {
+        let ToolSpec { name, description, parameters } = spec;
+        Self { name, description, input_schema: parameters, defer_loading }
     }
 }
+
+/// The provider's tool that searches the deferred ones.
+const SEARCH_TOOL: &str = r#",{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"}"#;
 
 /// The last field of a block up to which a provider may keep what it read.
 pub(super) const CACHE_MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
@@ -134,8 +143,13 @@ pub(super) fn write_head(head: &Head, bytes: &mut Vec<u8>) {
     if !head.tools.is_empty() {
         bytes.extend_from_slice(br#","tools":"#);
         let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
-            append(out, &tools.iter().map(Tool::new).collect::<Vec<_>>());
+            let tool = |spec| Tool::new(spec, head.tools.is_deferred(&spec.name));
+            append(out, &tools.iter().map(tool).collect::<Vec<_>>());
             out.pop();
+            if head.tools.are_searched() {
+                // Behind the others: the marker may not stand at a deferred one.
+                out.extend_from_slice(SEARCH_TOOL.as_bytes());
+            }
             end_marked(head, out, "}]");
         };
         bytes.extend_from_slice(head.tools.written(DialectKind::Anthropic, write));
@@ -208,8 +222,12 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
         }
         ChatMessage::Assistant { parts } => {
             context.ids.begin_message();
-            let mut content: Vec<_> =
-                parts.iter().filter_map(|part| assistant_block(part, context)).collect();
+            let searched = search::ANTHROPIC.whole(parts);
+            let block = |(at, part)| match searched.get(&at) {
+                Some(block) => Some(Block::Kept(block)),
+                None => assistant_block(part, context),
+            };
+            let mut content: Vec<_> = parts.iter().enumerate().filter_map(block).collect();
             // An answer that was stopped while it thought: the provider refuses thinking at the end of a message.
             while matches!(content.last(), Some(Block::Thinking { .. } | Block::RedactedThinking { .. })) {
                 content.pop();

@@ -15,6 +15,7 @@ use crate::failure;
 use crate::json::{Arguments, Text, arguments, fitting, text};
 use crate::members::merge;
 use crate::repair::Repair;
+use crate::search;
 use crate::usage::{Reported, UsageConvention};
 
 /// The state of an answer under way.
@@ -70,6 +71,23 @@ struct ItemEvent<'a> {
     output_index: Option<u64>,
     #[serde(borrow)]
     item: ItemData<'a>,
+}
+
+/// An [`ItemEvent`], with its item as it came.
+#[derive(Deserialize)]
+struct RawItem {
+    item: Value,
+}
+
+/// A [`ResponseEvent`], with its items as they came.
+#[derive(Deserialize)]
+struct RawEvent {
+    response: RawResponse,
+}
+
+#[derive(Deserialize)]
+struct RawResponse {
+    output: Vec<Value>,
 }
 
 #[derive(Deserialize)]
@@ -131,7 +149,10 @@ impl Decode for Decoder {
                 Ok(())
             }
             "response.output_item.done" => {
-                let ItemEvent { output_index, item } = parse(name, data)?;
+                let ItemEvent { output_index, mut item } = parse(name, data)?;
+                if item.kind_name() == KindName::Search {
+                    item.raw = Some(parse::<RawItem>(name, data)?.item);
+                }
                 let known = self.find_item(output_index, &item);
                 let known = known.filter(|place| self.items[*place].is_of(&item));
                 let place = match known {
@@ -141,7 +162,12 @@ impl Decode for Decoder {
                 self.finish_item(place, &item, batch)
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
-                let event: ResponseEvent<'_> = parse(name, data)?;
+                let mut event: ResponseEvent<'_> = parse(name, data)?;
+                let items = event.response.output.as_deref_mut().unwrap_or_default();
+                if items.iter().any(|item| item.kind_name() == KindName::Search) {
+                    let raw = parse::<RawEvent>(name, data)?.response.output;
+                    items.iter_mut().zip(raw).for_each(|(item, raw)| item.raw = Some(raw));
+                }
                 self.finished(name, event.response, batch)
             }
             "error" if is_nothing(data) => Err(failure::in_stream(&Value::Null)),
@@ -244,7 +270,7 @@ impl Decoder {
         let what = match kind {
             KindName::Message => Kind::Message,
             KindName::Reasoning => Kind::Reasoning { section: None },
-            KindName::Call | KindName::Other => {
+            KindName::Call | KindName::Search | KindName::Other => {
                 let index = event.output_index.map_or_else(String::new, |index| format!(" {index}"));
                 return Err(bad(format!("a piece of arguments does not fit output item{index}")));
             }
@@ -318,7 +344,7 @@ impl Decoder {
             }
             // Its name comes later.
             Kind::Call { held, .. } => held.push_str(piece),
-            Kind::Other => {}
+            Kind::Search | Kind::Other => {}
         }
         Ok(())
     }
@@ -334,6 +360,7 @@ impl Decoder {
             "message" => Kind::Message,
             "reasoning" => Kind::Reasoning { section: None },
             "function_call" => Kind::Call { number: None, held: String::new() },
+            kind if search::RESPONSES.is_half(kind, None) => Kind::Search,
             _ => Kind::Other,
         };
         self.items.push(Item::new(index, data.id(), kind));
@@ -401,6 +428,12 @@ impl Decoder {
                 }
                 if let Some(opaque) = opaque {
                     self.parts.opaque(opaque, batch);
+                }
+            }
+            Kind::Search => {
+                if let Some(raw) = &data.raw {
+                    self.switch(place, batch);
+                    self.parts.opaque(search::kept(raw.clone()), batch);
                 }
             }
             Kind::Message | Kind::Call { .. } | Kind::Other => {}

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::json::{Arguments, Text, arguments, fitting, text};
 use crate::members;
+use crate::search;
 
 /// What stands between the sections of a summary of reasoning.
 pub(super) const BETWEEN_SECTIONS: &str = "\n\n";
@@ -36,6 +37,8 @@ pub(super) enum Kind {
         number: Option<usize>,
         held: String,
     },
+    /// Half of a search of tools by the provider.
+    Search,
     /// Of a kind that is not known here.
     Other,
 }
@@ -45,6 +48,7 @@ pub(super) enum KindName {
     Message,
     Reasoning,
     Call,
+    Search,
     Other,
 }
 
@@ -54,6 +58,7 @@ impl Kind {
             Self::Message => KindName::Message,
             Self::Reasoning { .. } => KindName::Reasoning,
             Self::Call { .. } => KindName::Call,
+            Self::Search => KindName::Search,
             Self::Other => KindName::Other,
         }
     }
@@ -108,6 +113,9 @@ pub(super) struct ItemData<'a> {
     provider_specific_fields: Option<Value>,
     #[serde(default, deserialize_with = "fitting")]
     thought_signature: Option<Value>,
+    /// All of it, for an item that goes back as it came.
+    #[serde(skip)]
+    pub(super) raw: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -124,6 +132,7 @@ impl ItemData<'_> {
             "message" => KindName::Message,
             "reasoning" => KindName::Reasoning,
             "function_call" => KindName::Call,
+            kind if search::RESPONSES.is_half(kind, None) => KindName::Search,
             _ => KindName::Other,
         }
     }

@@ -11,7 +11,7 @@ use crate::dialect::{Context, DialectKind};
 use crate::head::{Head, Reasoning, Words};
 use crate::json::{append, field, written};
 use crate::media::{self, Media, is_blank, output_or_note};
-use crate::members;
+use crate::{members, search};
 
 /// Element of the conversation.
 #[derive(Serialize)]
@@ -40,6 +40,9 @@ enum Item<'a> {
         call_id: String,
         output: Output<'a>,
     },
+    /// As it came.
+    #[serde(untagged)]
+    Kept(&'a Value),
 }
 
 #[derive(Serialize)]
@@ -84,12 +87,14 @@ struct Tool<'a> {
     /// The provider's default is `true`, which takes few schemas.
     #[serde(skip_serializing_if = "Option::is_none")]
     strict: Option<bool>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    defer_loading: bool,
 }
 
 impl<'a> Tool<'a> {
-    fn new(spec: &'a ToolSpec, strict: Option<bool>) -> Self {
+    fn new(spec: &'a ToolSpec, strict: Option<bool>, defer_loading: bool) -> Self {
         let ToolSpec { name, description, parameters } = spec;
-        Self { name, description, parameters, strict }
+        Self { name, description, parameters, strict, defer_loading }
     }
 }
 
@@ -129,7 +134,12 @@ pub(super) fn write_head(head: &Head, out: &mut Vec<u8>) {
         out.extend_from_slice(br#","tools":"#);
         let write = |tools: &[ToolSpec], out: &mut Vec<u8>| {
             let strict = (!head.adjustments.omits(Parameter::Strict)).then_some(false);
-            append(out, &tools.iter().map(|tool| Tool::new(tool, strict)).collect::<Vec<_>>());
+            let tool = |spec| Tool::new(spec, strict, head.tools.is_deferred(&spec.name));
+            append(out, &tools.iter().map(tool).collect::<Vec<_>>());
+            if head.tools.are_searched() {
+                out.pop();
+                out.extend_from_slice(br#",{"type":"tool_search"}]"#);
+            }
         };
         out.extend_from_slice(head.tools.written(DialectKind::OpenaiResponses, write));
     }
@@ -156,7 +166,12 @@ pub(super) fn write_message(message: &ChatMessage, context: &mut Context<'_>, ou
         }
         ChatMessage::Assistant { parts } => {
             context.ids.begin_message();
-            let mut items: Vec<_> = parts.iter().filter_map(|part| assistant_item(part, context)).collect();
+            let searched = search::RESPONSES.whole(parts);
+            let item = |(at, part)| match searched.get(&at) {
+                Some(item) => Some(Item::Kept(item)),
+                None => assistant_item(part, context),
+            };
+            let mut items: Vec<_> = parts.iter().enumerate().filter_map(item).collect();
             // An answer that was stopped while it thought: reasoning is refused without what it led to.
             while matches!(items.last(), Some(Item::Reasoning { .. })) {
                 items.pop();

@@ -165,15 +165,19 @@ impl Reported {
                 _ => (whole, figures),
             },
         };
-        // As much as was written before, without a word of the lifetimes, was written for as long.
+        // Without a word of the lifetimes, as much as was written before was written for as long, and only the rest for the
+        // usual time.
         if let (Some(tokens), Some((known, _))) = (&mut reading.input, &self.input)
             && !reading.has_lifetimes
-            && tokens.cache_writes() == known.tokens.cache_writes()
+            && let Some(more) = tokens.cache_writes().checked_sub(known.tokens.cache_writes())
         {
             tokens.cache_write_5m = known.tokens.cache_write_5m;
             tokens.cache_write_30m = known.tokens.cache_write_30m;
             tokens.cache_write_1h = known.tokens.cache_write_1h;
             tokens.cache_write_12h = known.tokens.cache_write_12h;
+            let is_30m = self.convention.writes_for_30_minutes();
+            let usual = if is_30m { &mut tokens.cache_write_30m } else { &mut tokens.cache_write_5m };
+            *usual = usual.saturating_add(more);
         }
         let side = |tokens: Option<Tokens>| {
             tokens.map(|tokens| (Side { tokens, agrees: reading.agrees }, figures.clone()))

@@ -319,7 +319,7 @@ fn the_largest_report_counts_in_all_dialects() {
 
 #[test]
 fn a_report_counts_as_a_whole() {
-    use UsageConvention::{Anthropic, OpenaiChat};
+    use UsageConvention::{Anthropic, OpenaiChat, OpenaiResponses};
     let split = Tokens { input: 20, cache_read: 80, output: 1, ..NONE };
     for (convention, reports, tokens, quality) in [
         // The later one has the same input without the hits: nothing is counted twice.
@@ -332,7 +332,7 @@ fn a_report_counts_as_a_whole() {
             split,
             Quality::Unreconciled,
         ),
-        // More was written than the earlier one knew, which said for how long.
+        // More was written than the earlier one knew, which said for how long: the rest is for the usual time.
         (
             Anthropic,
             vec![
@@ -340,7 +340,28 @@ fn a_report_counts_as_a_whole() {
                     "cache_creation": {"ephemeral_1h_input_tokens": 5}, "output_tokens": 1}),
                 json!({"input_tokens": 20, "cache_creation_input_tokens": 9, "output_tokens": 1}),
             ],
-            Tokens { input: 20, cache_write_5m: 9, output: 1, ..NONE },
+            Tokens { input: 20, cache_write_5m: 4, cache_write_1h: 5, output: 1, ..NONE },
+            Quality::Reported,
+        ),
+        (
+            OpenaiResponses,
+            vec![
+                json!({"input_tokens": 30, "input_tokens_details": {"cache_write_tokens": 9,
+                    "cache_write_tokens_details": {"ttl_30m_tokens": 2, "ttl_12h_tokens": 7}}, "output_tokens": 1}),
+                json!({"input_tokens": 40, "input_tokens_details": {"cache_write_tokens": 12}, "output_tokens": 1}),
+            ],
+            Tokens { input: 28, cache_write_30m: 5, cache_write_12h: 7, output: 1, ..NONE },
+            Quality::Reported,
+        ),
+        // Less was written: nobody knows which part of it.
+        (
+            Anthropic,
+            vec![
+                json!({"input_tokens": 20, "cache_creation_input_tokens": 5,
+                    "cache_creation": {"ephemeral_1h_input_tokens": 5}, "output_tokens": 1}),
+                json!({"input_tokens": 30, "cache_creation_input_tokens": 3, "output_tokens": 1}),
+            ],
+            Tokens { input: 30, cache_write_5m: 3, output: 1, ..NONE },
             Quality::Reported,
         ),
         // As much was written as the earlier one knew, which said for how long.

@@ -136,3 +136,86 @@ async fn callers_of_tool_uses() {
     let back = (&block["caller"], &block["signature"], &block["x"]);
     assert_eq!(back, (&caller, &json!("s"), &Value::Null), "{request}");
 }
+
+/// The halves of a search of tools in a dialect.
+fn search(dialect: DialectKind) -> [Value; 2] {
+    match dialect {
+        DialectKind::Anthropic => [
+            json!({"type": "server_tool_use", "id": "s", "name": "tool_search_tool_regex", "input": {"query": "mail"}, "x": 1}),
+            json!({"type": "tool_search_tool_result", "tool_use_id": "s", "content": {
+                "type": "tool_search_tool_search_result",
+                "tool_references": [{"type": "tool_reference", "tool_name": "mcp_x_mail"}]}}),
+        ],
+        _ => [
+            json!({"type": "tool_search_call", "id": "tsc_1", "call_id": null, "execution": "server",
+                "arguments": {"paths": ["mail"]}, "status": "completed"}),
+            json!({"type": "tool_search_output", "id": "tso_1", "call_id": null, "execution": "server",
+                "tools": [{"type": "function", "name": "mcp_x_mail", "parameters": {}}], "status": "completed"}),
+        ],
+    }
+}
+
+#[tokio::test]
+async fn searches_of_tools_in_their_places() {
+    let [call, found] = search(DialectKind::Anthropic);
+    let start =
+        json!({"type": "message_start", "message": {"usage": {"input_tokens": 1, "output_tokens": 1}}});
+    let block = |index: u64, block: &Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let input = |piece: &str| json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": piece}});
+    let stop = |index: u64| json!({"type": "content_block_stop", "index": index});
+    let mut begun = call.clone();
+    begun["input"] = json!({});
+    let text = json!({"type": "text", "text": "Look."});
+    let events = |pieces: &[&str]| {
+        let mut events = vec![start.clone(), block(0, &text), stop(0), block(1, &begun)];
+        events.extend(pieces.iter().map(|piece| input(piece)));
+        events.extend([
+            stop(1),
+            block(2, &found),
+            stop(2),
+            block(3, &json!({"type": "tool_use", "id": "t", "name": "mcp_x_mail", "input": {}})),
+            stop(3),
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"},
+                "usage": {"output_tokens": 9, "server_tool_use": {"tool_search_requests": 1}}}),
+            json!({"type": "message_stop"}),
+        ]);
+        anthropic::stream(&events)
+    };
+    let content =
+        async |stream: String| back(DialectKind::Anthropic, stream).await["messages"][0]["content"].clone();
+    let whole = content(events(&["{\"query\":", "\"mail\"}"])).await;
+    assert_eq!(whole.as_array().unwrap()[..3], [text.clone(), call.clone(), found.clone()]);
+    assert_eq!((whole[3]["name"].clone(), whole.as_array().unwrap().len()), (json!("mcp_x_mail"), 4));
+    // Half of a search does not go back.
+    let cut = content(events(&["{\"query\":"])).await;
+    assert_eq!(
+        (&cut[0], cut[1]["name"].as_str(), cut.as_array().unwrap().len()),
+        (&text, Some("mcp_x_mail"), 2)
+    );
+    // A server that does not stream.
+    let message = json!({"type": "message", "content": [text, call, found], "stop_reason": "end_turn", "usage": {"input_tokens": 1, "output_tokens": 1}});
+    let unstreamed = content(format!("data: {message}\n\n")).await;
+    assert_eq!(unstreamed, json!([text, call, found]));
+
+    let [call, found] = search(DialectKind::OpenaiResponses);
+    let event = |name: &str, place: u64, item: &Value| json!({"type": format!("response.output_item.{name}"), "output_index": place, "item": item});
+    let function =
+        json!({"type": "function_call", "id": "f", "call_id": "c", "name": "mcp_x_mail", "arguments": "{}"});
+    let items = [&call, &found, &function];
+    let places = || items.into_iter().zip(0..);
+    let streamed =
+        places().flat_map(|(item, place)| [event("added", place, item), event("done", place, item)]);
+    let end = |output: Value| json!({"type": "response.completed", "response": {"status": "completed", "output": output}});
+    // As events, at the end only, and both.
+    for (events, output) in [
+        (streamed.clone().collect::<Vec<_>>(), json!([])),
+        (Vec::new(), json!(items)),
+        (streamed.collect(), json!(items)),
+    ] {
+        let events: Vec<Value> = events.into_iter().chain([end(output)]).collect();
+        let request = back(DialectKind::OpenaiResponses, openai_responses::stream(&events)).await;
+        let input = request["input"].as_array().unwrap();
+        assert_eq!(input[..2], [call.clone(), found.clone()], "{request}");
+        assert_eq!((input.len(), &input[2]["name"]), (3, &json!("mcp_x_mail")));
+    }
+}

@@ -9,6 +9,7 @@ use crate::framing::Framing;
 use crate::journal::{Outcome, Record};
 use crate::pace::Pace;
 use crate::plan::Plan;
+use crate::usage;
 use crate::wire::{About, Counts, Wire};
 
 /// The body and what may happen in its middle.
@@ -49,7 +50,7 @@ pub(crate) async fn whole(wire: &dyn Wire, about: &About, mut plan: Plan, record
     }
     tokio::time::sleep(Pace::new(plan.rate).duration(said.output + said.reasoning)).await;
     let ending = plan.ending(about.input, said);
-    let reported = ending.is_reported.then(|| wire.reported(ending.tokens));
+    let reported = usage::whole(wire, &ending).map(|(_, says)| says);
     let mut bytes = wire.whole(about, &parts, &ending);
     let defect = plan.fault.as_ref().and_then(Fault::defect);
     if defect == Some(Defect::MalformedJson) {

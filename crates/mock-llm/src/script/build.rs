@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{Call, Finish, Item, Model, Script, Step, Turn, UsageOverride, is_rate};
 use crate::fault::Fault;
 use crate::framing::Framing;
+use crate::usage::Reports;
 
 impl Script {
     /// A script without models.
@@ -174,6 +175,12 @@ impl Step {
         self.item(Item::Call(Call { name: name.into(), input, ..Call::default() }))
     }
 
+    /// Adds a block or an item of the wire.
+    #[must_use]
+    pub fn block(self, block: Value) -> Self {
+        self.item(Item::Block(block))
+    }
+
     /// Adds `count` tokens of made-up prose.
     #[must_use]
     pub fn tokens(self, count: u64) -> Self {
@@ -211,6 +218,13 @@ impl Step {
     #[must_use]
     pub fn usage(mut self, usage: UsageOverride) -> Self {
         self.usage = Some(usage);
+        self
+    }
+
+    /// Sets how usage is reported.
+    #[must_use]
+    pub fn reports(mut self, reports: Reports) -> Self {
+        self.reports = Some(Box::new(reports));
         self
     }
 

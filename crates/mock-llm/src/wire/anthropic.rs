@@ -9,10 +9,13 @@ use serde_json::{Value, json};
 
 use super::content::{Content, has_tools};
 use super::frame::{Frame, Mark};
-use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, push_json, read_json};
+use super::{
+    About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, mark, push_json, read_json,
+};
 use crate::conversation::{Heard, MayCall, Place, Said, check_results, place};
 use crate::fault::Rejection;
 use crate::script::Finish;
+use crate::usage;
 
 /// The wire format.
 pub(super) struct Anthropic;
@@ -171,6 +174,7 @@ impl Wire for Anthropic {
                     json!({"type": "thinking", "thinking": text, "signature": signature})
                 }
                 PartKind::Redacted { data } => json!({"type": "redacted_thinking", "data": data}),
+                PartKind::Block { block } => block.clone(),
                 PartKind::Call { id, name } => {
                     // This format has arguments as JSON here; what is not JSON can only be a string.
                     let input: Value = serde_json::from_str(text).unwrap_or_else(|_| json!(text));
@@ -178,16 +182,34 @@ impl Wire for Anthropic {
                 }
             })
             .collect();
-        let mut message = message(about, content, self.reported(ending.tokens));
+        let usage = usage::whole(self, ending).map(|(object, _)| object);
+        let mut message = message(about, content, &usage.unwrap_or_default());
         message["stop_reason"] = json!(stop_reason(&ending.finish));
-        if !ending.is_reported {
-            message["usage"] = Value::Null;
-        }
         message.to_string().into_bytes()
     }
 
     fn reported(&self, tokens: Tokens) -> Tokens {
-        Tokens { output: tokens.output + tokens.reasoning, reasoning: 0, ..tokens }
+        Tokens {
+            input: tokens.input + tokens.cache_write_30m + tokens.cache_write_12h,
+            cache_write_30m: 0,
+            cache_write_12h: 0,
+            output: tokens.output + tokens.reasoning,
+            reasoning: 0,
+            ..tokens
+        }
+    }
+
+    fn usage(&self, tokens: Tokens, _total: u64) -> Value {
+        json!({
+            "input_tokens": tokens.input,
+            "cache_creation_input_tokens": tokens.cache_write_5m + tokens.cache_write_1h,
+            "cache_read_input_tokens": tokens.cache_read,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": tokens.cache_write_5m,
+                "ephemeral_1h_input_tokens": tokens.cache_write_1h,
+            },
+            "output_tokens": tokens.output,
+        })
     }
 }
 
@@ -197,6 +219,9 @@ fn check_content(content: &Content<'_>) -> Result<(), String> {
     }
     if content.texts.iter().any(|text| text.is_empty()) {
         return Err("text must not be empty".to_owned());
+    }
+    if content.searches != content.found {
+        return Err("content: each `server_tool_use` needs its `tool_search_tool_result`".to_owned());
     }
     if let Some((number, field)) = content.unsigned {
         return Err(format!("content.{number}.{field}: field required"));
@@ -222,20 +247,7 @@ fn stop_reason(finish: &Finish) -> &str {
     }
 }
 
-fn usage(tokens: Tokens) -> Value {
-    json!({
-        "input_tokens": tokens.input,
-        "cache_creation_input_tokens": tokens.cache_write_5m + tokens.cache_write_1h,
-        "cache_read_input_tokens": tokens.cache_read,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": tokens.cache_write_5m,
-            "ephemeral_1h_input_tokens": tokens.cache_write_1h,
-        },
-        "output_tokens": tokens.output,
-    })
-}
-
-fn message(about: &About, content: Vec<Value>, tokens: Tokens) -> Value {
+fn message(about: &About, content: Vec<Value>, usage: &Value) -> Value {
     let mut message = json!({
         "id": format!("msg_mock_{}_{}", about.place.turn, about.place.step),
         "type": "message",
@@ -244,7 +256,7 @@ fn message(about: &About, content: Vec<Value>, tokens: Tokens) -> Value {
         "content": content,
         "stop_reason": null,
         "stop_sequence": null,
-        "usage": usage(tokens),
+        "usage": usage,
     });
     if !about.transformations.is_empty() {
         message["input_transformations"] = json!(about.transformations);
@@ -270,9 +282,13 @@ fn write(frame: &mut Frame, mark: Mark, name: &str, data: &Value) {
 impl Encode for Stream {
     fn start(&mut self, frame: &mut Frame) {
         // The provider counts the first token of the output here, and counts it again at the end.
-        let tokens = Tokens { output: 1, ..self.about.input };
-        let data = json!({"type": "message_start", "message": message(&self.about, Vec::new(), tokens)});
-        write(frame, Mark::Usage(tokens), "message_start", &data);
+        let tokens = Anthropic.reported(Tokens { output: 1, ..self.about.input });
+        let (usage, mark) = match self.about.is_early {
+            true => (Anthropic.usage(tokens, tokens.total()), Mark::Usage(tokens)),
+            false => (json!({"output_tokens": 1}), Mark::Structure),
+        };
+        let data = json!({"type": "message_start", "message": message(&self.about, Vec::new(), &usage)});
+        write(frame, mark, "message_start", &data);
         write(frame, Mark::Structure, "ping", &json!({"type": "ping"}));
     }
 
@@ -291,6 +307,13 @@ impl Encode for Stream {
             }
             // It has no deltas.
             PartKind::Redacted { data } => (json!({"type": "redacted_thinking", "data": data}), ""),
+            PartKind::Block { block } => {
+                let mut begun = block.clone();
+                if let Some(input) = begun.get_mut("input") {
+                    *input = json!({});
+                }
+                (begun, r#""input_json_delta","partial_json":"#)
+            }
             PartKind::Call { id, name } => (
                 json!({"type": "tool_use", "id": id, "name": name, "input": {}}),
                 r#""input_json_delta","partial_json":"#,
@@ -326,15 +349,23 @@ impl Encode for Stream {
     }
 
     fn finish(&mut self, ending: &Ending, frame: &mut Frame) {
-        let tokens = Anthropic.reported(ending.tokens);
+        let mut reports = usage::reports(&Anthropic, ending);
+        let last = reports.pop();
+        for (usage, says) in reports {
+            let delta = json!({"stop_reason": null, "stop_sequence": null});
+            let data = json!({"type": "message_delta", "delta": delta, "usage": usage});
+            write(frame, mark(says), "message_delta", &data);
+        }
         let mut data = json!({
             "type": "message_delta",
             "delta": {"stop_reason": stop_reason(&ending.finish), "stop_sequence": null},
         });
-        if ending.is_reported {
-            data["usage"] = usage(tokens);
+        let mut marked = Mark::Structure;
+        if let Some((usage, says)) = last {
+            data["usage"] = usage;
+            marked = mark(says);
         }
-        write(frame, ending.mark(tokens), "message_delta", &data);
+        write(frame, marked, "message_delta", &data);
         write(frame, Mark::Structure, "message_stop", &json!({"type": "message_stop"}));
     }
 

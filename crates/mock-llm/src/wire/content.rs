@@ -17,6 +17,9 @@ pub(super) struct Content<'a> {
     pub(super) calls: Vec<Cow<'a, str>>,
     /// The ids of the calls whose results are in it.
     pub(super) results: Vec<Cow<'a, str>>,
+    /// The ids of searches of tools by the provider, and of those whose results are in it.
+    pub(super) searches: Vec<Cow<'a, str>>,
+    pub(super) found: Vec<Cow<'a, str>>,
     /// What each block is.
     pub(super) kinds: Vec<Cow<'a, str>>,
     /// Whether it is a list that holds nothing.
@@ -111,6 +114,8 @@ impl<'de> Visitor<'de> for ContentVisitor {
                 }
                 "tool_use" => content.calls.extend(block.id),
                 "tool_result" => content.results.extend(block.tool_use_id),
+                "server_tool_use" => content.searches.extend(block.id),
+                "tool_search_tool_result" => content.found.extend(block.tool_use_id),
                 _ => {}
             }
             content.kinds.push(block.kind);

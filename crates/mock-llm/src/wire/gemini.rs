@@ -11,6 +11,7 @@ use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wire};
 use crate::conversation::Place;
 use crate::fault::Rejection;
 use crate::script::Finish;
+use crate::usage;
 
 /// The wire format.
 pub(super) struct Gemini;
@@ -83,6 +84,7 @@ impl Wire for Gemini {
                     }
                     signature = Some(signature_of(kind).to_owned());
                 }
+                PartKind::Block { .. } => {}
                 PartKind::Call { id, name } => match call_part(id, name, text, signature.take()) {
                     Some(part) => said.push(part),
                     None => malformed = Some(text.as_str()),
@@ -93,19 +95,32 @@ impl Wire for Gemini {
             said.push(json!({"text": "", "thoughtSignature": signature}));
         }
         let candidate = last_candidate(said, &ending.finish, malformed);
-        let usage = ending.is_reported.then(|| usage(self.reported(ending.tokens), ending.total()));
+        let usage = usage::whole(self, ending).map(|(usage, _)| usage);
         let answer = chunk(about, candidate, usage);
         let answer = if about.wants.chunk_list { json!([answer]) } else { answer };
         answer.to_string().into_bytes()
     }
 
     fn reported(&self, tokens: Tokens) -> Tokens {
-        Tokens {
-            input: tokens.input + tokens.cache_write_5m + tokens.cache_write_1h,
-            cache_write_5m: 0,
-            cache_write_1h: 0,
-            ..tokens
+        let Tokens { input, cache_read, output, reasoning, .. } = tokens;
+        Tokens { input: input + tokens.cache_writes(), cache_read, output, reasoning, ..Tokens::default() }
+    }
+
+    /// Counts that are 0 are left out, but for the input's.
+    fn usage(&self, tokens: Tokens, total: u64) -> Value {
+        let input = tokens.all_input();
+        let mut usage = json!({"promptTokenCount": input});
+        let classes = [
+            ("cachedContentTokenCount", tokens.cache_read),
+            ("candidatesTokenCount", tokens.output),
+            ("thoughtsTokenCount", tokens.reasoning),
+        ];
+        for (name, count) in classes.into_iter().filter(|(_, count)| *count > 0) {
+            usage[name] = json!(count);
         }
+        usage["totalTokenCount"] = json!(total);
+        usage["promptTokensDetails"] = json!([{"modality": "TEXT", "tokenCount": input}]);
+        usage
     }
 }
 
@@ -168,23 +183,6 @@ fn chunk(about: &About, candidate: Value, usage: Option<Value>) -> Value {
     chunk
 }
 
-/// Counts that are 0 are left out, but for the input's.
-fn usage(tokens: Tokens, total: u64) -> Value {
-    let input = tokens.all_input();
-    let mut usage = json!({"promptTokenCount": input});
-    let classes = [
-        ("cachedContentTokenCount", tokens.cache_read),
-        ("candidatesTokenCount", tokens.output),
-        ("thoughtsTokenCount", tokens.reasoning),
-    ];
-    for (name, count) in classes.into_iter().filter(|(_, count)| *count > 0) {
-        usage[name] = json!(count);
-    }
-    usage["totalTokenCount"] = json!(total);
-    usage["promptTokensDetails"] = json!([{"modality": "TEXT", "tokenCount": input}]);
-    usage
-}
-
 /// The words for statuses.
 const STATUSES: [(u16, &str); 10] = [
     (400, "INVALID_ARGUMENT"),
@@ -217,7 +215,7 @@ fn blocked(about: &About, is_stream: bool) -> Rejected {
     let tokens = Gemini.reported(about.input);
     let answer = json!({
         "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"},
-        "usageMetadata": usage(tokens, tokens.all_input()),
+        "usageMetadata": Gemini.usage(tokens, tokens.all_input()),
         "modelVersion": about.model,
         "responseId": response_id(about),
     });

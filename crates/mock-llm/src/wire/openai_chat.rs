@@ -10,11 +10,14 @@ use serde_json::{Value, json};
 use super::content::{Content, carries_results, has_tools};
 use super::frame::{Frame, Mark};
 use super::openai_error::{self, Api};
-use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, push_json, read_json};
+use super::{
+    About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wants, Wire, mark, push_json, read_json,
+};
 use crate::conversation::{Heard, MayCall, Place, Said, check_results, place};
 use crate::fault::Rejection;
 use crate::rules::Refusal;
 use crate::script::Finish;
+use crate::usage;
 
 /// The wire format.
 pub(super) struct OpenaiChat;
@@ -147,7 +150,7 @@ impl Wire for OpenaiChat {
             match kind {
                 PartKind::Text => content.push_str(text),
                 PartKind::Reasoning { .. } => reasoning.push_str(text),
-                PartKind::Redacted { .. } => {}
+                PartKind::Redacted { .. } | PartKind::Block { .. } => {}
                 PartKind::Refusal => refusal.push_str(text),
                 PartKind::Call { id, name } => calls.push(json!({
                     "id": id, "type": "function", "function": {"name": name, "arguments": text},
@@ -172,8 +175,11 @@ impl Wire for OpenaiChat {
             "model": about.model,
             "choices": [{"index": 0, "message": message, "finish_reason": finish_reason(&ending.finish)}],
         });
-        if ending.is_reported {
-            answer["usage"] = usage(self.reported(ending.tokens), ending.total());
+        if let Some((usage, _)) = usage::whole(self, ending) {
+            answer["usage"] = usage;
+        }
+        if let Some(tier) = &ending.reports.tier {
+            answer["service_tier"] = json!(tier);
         }
         answer.to_string().into_bytes()
     }
@@ -185,6 +191,18 @@ impl Wire for OpenaiChat {
             cache_write_1h: 0,
             ..tokens
         }
+    }
+
+    fn usage(&self, tokens: Tokens, total: u64) -> Value {
+        let mut usage = json!({
+            "prompt_tokens": tokens.all_input(),
+            "completion_tokens": tokens.output + tokens.reasoning,
+            "total_tokens": total,
+            "prompt_tokens_details": {"cached_tokens": tokens.cache_read},
+            "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
+        });
+        write_writes(&mut usage["prompt_tokens_details"], tokens);
+        usage
     }
 }
 
@@ -231,16 +249,13 @@ fn finish_reason(finish: &Finish) -> &str {
     }
 }
 
-fn usage(tokens: Tokens, total: u64) -> Value {
-    let prompt = tokens.input + tokens.cache_read;
-    let completion = tokens.output + tokens.reasoning;
-    json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": total,
-        "prompt_tokens_details": {"cached_tokens": tokens.cache_read},
-        "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
-    })
+/// What was written to caches, where something was: OpenAI's names.
+pub(super) fn write_writes(details: &mut Value, tokens: Tokens) {
+    if tokens.cache_writes() > 0 {
+        details["cache_write_tokens"] = json!(tokens.cache_writes());
+        details["cache_write_tokens_details"] =
+            json!({"ttl_30m_tokens": tokens.cache_write_30m, "ttl_12h_tokens": tokens.cache_write_12h});
+    }
 }
 
 /// The events of one answer.
@@ -285,7 +300,7 @@ impl Encode for Stream {
             PartKind::Text => self.delta_begins(r#""content":"#, AFTER_TEXT),
             PartKind::Refusal => self.delta_begins(r#""refusal":"#, AFTER_TEXT),
             PartKind::Reasoning { .. } => self.delta_begins(r#""reasoning_content":"#, AFTER_TEXT),
-            PartKind::Redacted { .. } => {}
+            PartKind::Redacted { .. } | PartKind::Block { .. } => {}
             PartKind::Call { id, name } => {
                 let index = self.calls;
                 self.calls += 1;
@@ -310,13 +325,13 @@ impl Encode for Stream {
 
     fn finish(&mut self, ending: &Ending, frame: &mut Frame) {
         self.choice(frame, &json!({}), Some(finish_reason(&ending.finish)));
-        if self.stream_usage && ending.is_reported {
-            let tokens = OpenaiChat.reported(ending.tokens);
-            frame.event(Mark::Usage(tokens), |out| {
+        let reports = if self.stream_usage { usage::reports(&OpenaiChat, ending) } else { Vec::new() };
+        let tier = ending.reports.tier.as_ref().map(|tier| format!(",\"service_tier\":{}", json!(tier)));
+        let tier = tier.unwrap_or_default();
+        for (usage, says) in reports {
+            frame.event(mark(says), |out| {
                 out.extend_from_slice(&self.chunk);
-                out.extend_from_slice(
-                    format!("],\"usage\":{}}}\n\n", usage(tokens, ending.total())).as_bytes(),
-                );
+                out.extend_from_slice(format!("],\"usage\":{usage}{tier}}}\n\n").as_bytes());
             });
         }
         frame.event(Mark::Structure, |out| out.extend_from_slice(b"data: [DONE]\n\n"));

@@ -9,12 +9,14 @@ use playhouse_protocol::Tokens;
 use serde_json::{Value, json};
 
 use self::stream::Stream;
+use super::openai_chat::write_writes;
 use super::openai_error::{self, Api};
 use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wire};
 use crate::conversation::Place;
 use crate::fault::Rejection;
 use crate::rules::Refusal;
 use crate::script::Finish;
+use crate::usage;
 
 /// The wire format.
 pub(super) struct OpenaiResponses;
@@ -73,6 +75,18 @@ impl Wire for OpenaiResponses {
             ..tokens
         }
     }
+
+    fn usage(&self, tokens: Tokens, total: u64) -> Value {
+        let mut usage = json!({
+            "input_tokens": tokens.all_input(),
+            "input_tokens_details": {"cached_tokens": tokens.cache_read, "cache_write_tokens": 0},
+            "output_tokens": tokens.output + tokens.reasoning,
+            "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
+            "total_tokens": total,
+        });
+        write_writes(&mut usage["input_tokens_details"], tokens);
+        usage
+    }
 }
 
 /// How far an item is.
@@ -90,6 +104,7 @@ fn item_id(about: &About, index: usize, kind: &PartKind) -> String {
         PartKind::Text | PartKind::Refusal => "msg",
         PartKind::Reasoning { .. } | PartKind::Redacted { .. } => "rs",
         PartKind::Call { .. } => "fc",
+        PartKind::Block { .. } => "tsc",
     };
     format!("{prefix}_mock_{}_{}_{index}", about.place.turn, about.place.step)
 }
@@ -119,6 +134,7 @@ fn item(about: &About, index: usize, kind: &PartKind, progress: Progress<'_>) ->
             "id": id, "type": "function_call", "status": status,
             "arguments": text.unwrap_or(""), "call_id": call, "name": name,
         }),
+        PartKind::Block { block } => block.clone(),
     }
 }
 
@@ -159,7 +175,7 @@ fn response(about: &About, output: Vec<Value>, ending: Option<&Ending>) -> Value
         (Some(_), None) => "completed",
         (Some(_), Some(_)) => "incomplete",
     };
-    let reported = ending.filter(|ending| ending.is_reported);
+    let reported = ending.and_then(|ending| usage::whole(&OpenaiResponses, ending));
     let mut response = json!({
         "id": format!("resp_mock_{}_{}", about.place.turn, about.place.step),
         "object": "response",
@@ -182,23 +198,15 @@ fn response(about: &About, output: Vec<Value>, ending: Option<&Ending>) -> Value
         "tools": [],
         "top_p": 1.0,
         "truncation": "disabled",
-        "usage": reported.map(usage),
+        "usage": reported.map(|(usage, _)| usage),
         "user": null,
         "metadata": {},
     });
+    if let Some(tier) = ending.and_then(|ending| ending.reports.tier.as_ref()) {
+        response["service_tier"] = json!(tier);
+    }
     if !about.transformations.is_empty() {
         response["input_transformations"] = json!(about.transformations);
     }
     response
-}
-
-fn usage(ending: &Ending) -> Value {
-    let tokens = OpenaiResponses.reported(ending.tokens);
-    json!({
-        "input_tokens": tokens.all_input(),
-        "input_tokens_details": {"cached_tokens": tokens.cache_read, "cache_write_tokens": 0},
-        "output_tokens": tokens.output + tokens.reasoning,
-        "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
-        "total_tokens": ending.total(),
-    })
 }

@@ -110,6 +110,7 @@ async fn a_script_says_what_is_reported_in_every_format() {
         output: Some(7),
         reasoning: Some(3),
         total: Some(9999),
+        ..UsageOverride::default()
     };
     let model = Model::new().step(text("a").usage(usage));
     let mock = Mock::new(Script::new().model("m", model).prompt_cache());

@@ -51,6 +51,7 @@ async fn an_entry_says_what_was_asked_and_answered() {
         events: 9,
         tokens: 3,
         reported: Some(reported),
+        reports: None,
         rules: None,
     };
     assert_eq!(entry, expected);

@@ -18,4 +18,5 @@ mod rules;
 mod server;
 mod steps;
 mod support;
+mod usage;
 mod wires;

@@ -51,6 +51,8 @@ pub struct RowView<'a> {
     pub answered_by: Option<&'a str>,
     /// See [`LedgerRow::tokens`].
     pub tokens: Tokens,
+    /// See [`LedgerRow::calls`].
+    pub calls: &'a [Tokens],
     /// See [`LedgerRow::quality`].
     pub quality: Quality,
     /// See [`LedgerRow::raw`].
@@ -96,6 +98,8 @@ impl<'a> RowView<'a> {
         let inner = ended.inner.iter().filter_map(move |call| {
             Some(Self {
                 id: Some(&call.row),
+                costs: None,
+                calls: &[],
                 provider: &call.model.provider,
                 model: &call.model.model,
                 answered_by: None,
@@ -120,9 +124,11 @@ impl<'a> RowView<'a> {
         let ModelRef { provider, model } = &open.model;
         let at = ended.ended.unwrap_or(at);
         let attribution = open.attribution.as_deref();
+        let largest = ended.calls.iter().map(Tokens::all_input).max();
+        let size = largest.unwrap_or_else(|| usage.tokens.all_input());
         Some(Self {
             id: None,
-            costs: None,
+            costs: ended.costs.as_deref(),
             tenant: &summary.tenant,
             workspace: &summary.workspace,
             session: summary.id,
@@ -139,10 +145,11 @@ impl<'a> RowView<'a> {
             model,
             answered_by: ended.answered_by.as_deref(),
             tokens: usage.tokens,
+            calls: &ended.calls,
             quality: usage.quality,
             raw: usage.raw.as_ref(),
             catalogue: open.catalogue.as_deref(),
-            prices: open.prices.held(usage.tokens.all_input(), &usage.served).assuming(&ended.assumed),
+            prices: open.prices.held(size, &usage.served).assuming(&ended.assumed),
             cost: ended.cost,
             assumed: &ended.assumed,
             served: &usage.served,
@@ -183,6 +190,7 @@ impl<'a> RowView<'a> {
             model: self.model.to_owned(),
             answered_by: self.answered_by.map(str::to_owned),
             tokens: self.tokens,
+            calls: self.calls.to_vec(),
             quality: self.quality,
             raw: self.raw.cloned(),
             catalogue: self.catalogue.map(str::to_owned),
@@ -257,6 +265,7 @@ impl LedgerRow {
             model: &self.model,
             answered_by: self.answered_by.as_deref(),
             tokens: self.tokens,
+            calls: &self.calls,
             quality: self.quality,
             raw: self.raw.as_ref(),
             catalogue: self.catalogue.as_deref(),
@@ -304,6 +313,7 @@ mod tests {
             model: "m".to_owned(),
             answered_by: Some("m-2".to_owned()),
             tokens,
+            calls: vec![Tokens { input: 2, ..tokens }, Tokens { input: 3, ..tokens }],
             quality: Quality::Estimated,
             raw: Some(serde_json::json!({"input": 5})),
             catalogue: None,

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::attribution::Attribution;
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, MessageId};
-use crate::ledger::{Purpose, RowId, Tier};
+use crate::ledger::{CostByClass, Purpose, RowId, Tier};
 use crate::model::ModelRef;
 use crate::time::Timestamp;
-use crate::usage::{Cost, LongContext, OffPeak, PriceList, Prices, Usage};
+use crate::usage::{Cost, LongContext, OffPeak, PriceList, Prices, Tokens, Usage};
 
 /// See [`Record::AttemptStarted`](super::Record::AttemptStarted).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,6 +150,12 @@ pub struct AttemptEnded {
     /// What had no price or no factor, so that one was assumed for `cost`: see [`crate::usage::Rated::assumed`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assumed: Vec<String>,
+    /// What each call of the model that was asked used, where its answer had more than one inside. `usage` has their sum.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<Tokens>,
+    /// What each class cost, where that does not follow from one list of prices: with `calls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Box<CostByClass>>,
     /// Calls inside of its answer that bill at models of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inner: Vec<InnerCall>,
@@ -170,6 +176,8 @@ impl AttemptEnded {
             usage: None,
             cost: None,
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             inner: Vec::new(),
             answered_by: None,
             ended: None,

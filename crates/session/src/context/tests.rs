@@ -118,6 +118,8 @@ impl Log {
             cost: None,
             answered_by: None,
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         }));
@@ -365,6 +367,7 @@ proptest! {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn long_histories_stay_within_every_budget() {
     for (messages, window) in [(1_000, 16_000), (1_000, 200_000), (10_000, 16_000), (10_000, 128_000)] {
         let mut log = Log::new();

@@ -11,8 +11,8 @@ use playhouse_protocol::message::{
 use playhouse_protocol::output::{OutputState, SUBMIT_OUTPUT};
 use playhouse_protocol::question::{QuestionAnswer, QuestionAsked};
 use playhouse_protocol::record::{
-    ArtifactCaptured, AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Forked,
-    PromptAdmitted, StepFinished, StepPart, SystemSettled, ToolsSettled,
+    ArtifactCaptured, AttemptEnded, AttemptOutcome, AttemptStarted, CallIntended, CallProposed, Deferral,
+    Forked, PromptAdmitted, SettledTool, StepFinished, StepPart, SystemSettled, ToolsSettled,
 };
 use playhouse_protocol::usage::{Quality, Tokens, Totals};
 use playhouse_protocol::{CallAnswer, Cost, Entry, ErrorCode, ModelRef, Record, Seq, Timestamp};
@@ -358,8 +358,9 @@ impl Session {
     fn tools_settled(&mut self, settled: &ToolsSettled, seq: Seq) {
         let ToolsSettled { agent, model, tools, instructions: _ } = settled;
         self.shown_tools.retain(|shown| (&shown.agent, &shown.model) != (agent, model));
-        let outside = tools.iter().filter(|tool| tool.spec.is_some()).map(|tool| tool.name.clone());
-        let outside = outside.collect();
+        let is_outside =
+            |tool: &&SettledTool| tool.spec.is_some() && tool.deferral != Some(Deferral::Fallback);
+        let outside = tools.iter().filter(is_outside).map(|tool| tool.name.clone()).collect();
         self.shown_tools.push(ShownTools { agent: agent.clone(), model: model.clone(), seq, outside });
     }
 

@@ -1,9 +1,7 @@
 //! Attempts: how each starts, how it ends, and what follows for its step.
 
-use std::collections::BTreeSet;
-
 use playhouse_protocol::id::{AttemptId, MessageId};
-use playhouse_protocol::ledger::{Purpose, RowId};
+use playhouse_protocol::ledger::{CostByClass, Purpose, RowId};
 use playhouse_protocol::message::FinishReason;
 use playhouse_protocol::record::{
     AttemptEnded, AttemptOutcome, AttemptStarted, CallProposed, ContextCleared, InnerCall, StepFinished,
@@ -217,20 +215,17 @@ impl Machine {
             let inner = std::mem::take(&mut usage.inner);
             let (own, inner): (Vec<_>, Vec<_>) =
                 inner.into_iter().partition(|call| call.model.is_empty() || call.model == open.model.model);
-            let rated = open.prices.rate(&usage.tokens, &usage.served);
-            (ended.cost, ended.assumed) = (rated.cost, rated.assumed);
-            for call in own {
-                // What a long request costs more depends on each call.
-                let rated = open.prices.rate(&call.tokens, &usage.served);
-                ended.cost = ended.cost.zip(rated.cost).map(|(mut sum, cost)| {
-                    sum += cost;
-                    sum
-                });
-                ended.assumed.extend(rated.assumed);
-                usage.tokens += call.tokens;
+            // What a long request costs more depends on each call.
+            if !own.is_empty() {
+                ended.calls.push(usage.tokens);
+                ended.calls.extend(own.iter().map(|call| call.tokens));
+                own.iter().for_each(|call| usage.tokens += call.tokens);
+                let (list, served) = (&open.prices, &usage.served);
+                let costs = CostByClass::of_calls(list, &usage.tokens, &ended.calls, served);
+                ended.costs = Some(Box::new(costs));
             }
-            let mut seen = BTreeSet::new();
-            ended.assumed.retain(|name| seen.insert(name.clone()));
+            let rated = open.prices.rate_calls(&usage.tokens, &ended.calls, &usage.served);
+            (ended.cost, ended.assumed) = (rated.cost, rated.assumed);
             let numbered = inner.into_iter().enumerate();
             ended.inner = numbered
                 .map(|(index, call)| {

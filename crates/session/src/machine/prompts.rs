@@ -1,10 +1,11 @@
 //! Prompts that come, and changes of the session.
 
 use playhouse_protocol::command::Accepted;
+use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
 use playhouse_protocol::message::Part;
 use playhouse_protocol::record::{PromptAdmitted, SessionChanged};
 use playhouse_protocol::summary::UNTITLED;
-use playhouse_protocol::{CommandError, Record, Reply, WhenBusy};
+use playhouse_protocol::{CommandError, Limit, Record, Reply, WhenBusy};
 
 use super::Machine;
 use crate::effect::{NewPrompt, Stamp, Ticket};
@@ -40,10 +41,14 @@ impl Machine {
             return Ok(());
         }
         if self.session.queue.len() >= QUEUE_LIMIT && prompt.when_busy != WhenBusy::Interrupt {
-            let text = format!(
+            let told = format!(
                 "{QUEUE_LIMIT} prompts wait in this session: send it when some are done, or abort them"
             );
-            self.reply(ticket, Err(CommandError::Overloaded(text)));
+            let waiting = Amount::Count(self.session.queue.len() as u64);
+            let limit =
+                Limit::of_count("waiting_prompts", LimitScope::Session, LimitUnit::Count, QUEUE_LIMIT as u64);
+            let limit = Limit { needed: Some(Amount::Count(1)), ..limit.used(waiting) };
+            self.reply(ticket, Err(CommandError::AtLimit { told, limit: Box::new(limit), passes: true }));
             return Ok(());
         }
         if busy && prompt.when_busy == WhenBusy::Interrupt {

@@ -264,7 +264,7 @@ fn no_more_than_a_hundred_prompts_wait() {
     for _ in 0..101 {
         assert_eq!(h.prompt("one").iter().filter(|line| *line == "reply accepted").count(), 1);
     }
-    assert!(h.prompt("too many")[0].starts_with("refuse: overloaded: 100 prompts wait"));
+    assert!(h.prompt("too many")[0].starts_with("refuse: 100 prompts wait"));
     let lines = h.prompt_with("now", WhenBusy::Interrupt, None);
     assert_eq!(lines.last().unwrap(), "reply accepted", "an interrupt clears the queue");
 }
@@ -677,6 +677,10 @@ fn each_call_of_a_model_is_priced_by_its_own_size() {
     assert_eq!((used.tokens.input, used.tokens.output, used.quality), (500_000, 1_003, Quality::Estimated));
     assert!(ended.inner.is_empty(), "it is one row");
     assert_eq!(ended.cost.unwrap().0.normalize().to_string(), "0.904006");
+    let short = Tokens { output: 3, ..tokens(100_000) };
+    assert_eq!(ended.calls, [short, Tokens { output: 1_000, ..tokens(400_000) }]);
+    let costs = ended.costs.as_ref().unwrap();
+    assert_eq!(costs.input.unwrap().0 + costs.output.unwrap().0, ended.cost.unwrap().0);
 }
 
 #[test]

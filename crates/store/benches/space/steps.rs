@@ -181,6 +181,8 @@ impl Steps {
             cost,
             answered_by: Some("claude-sonnet-4-5-20250929".to_owned()),
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         });

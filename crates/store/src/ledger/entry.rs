@@ -33,9 +33,11 @@ const PACKED_AT: usize = ROW_AT + size_of::<u32>();
 const FORM: u8 = 1;
 /// The form of rows that have an [`ATTRIBUTION`] or are [`LATE`]. An engine that knows the first form only takes none of them.
 const FORM_ATTRIBUTED: u8 = 2;
+/// The form of rows that have [`CALLS`], and may have what those of the other forms have.
+const FORM_CALLS: u8 = 3;
 
 /// The newest form of a row that this engine reads.
-pub(super) const NEWEST_FORM: u64 = FORM_ATTRIBUTED as u64;
+pub(super) const NEWEST_FORM: u64 = FORM_CALLS as u64;
 
 /// More than most rows take.
 const USUAL: usize = 512;
@@ -58,8 +60,10 @@ const RARE: u64 = 1 << 10;
 const ATTRIBUTION: u64 = 1 << 11;
 /// The row is late.
 const LATE: u64 = 1 << 12;
-const ALL_BITS: u64 = (1 << 13) - 1;
-/// Those that rows of [`FORM_ATTRIBUTED`] only may have.
+/// Counts of each call of the model.
+const CALLS: u64 = 1 << 13;
+const ALL_BITS: u64 = (1 << 14) - 1;
+/// Those that rows of [`FORM_ATTRIBUTED`] and later forms only may have.
 const ATTRIBUTED_BITS: u64 = ATTRIBUTION | LATE;
 
 /// The part of a row that is packed as JSON.
@@ -230,7 +234,11 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     let rare = Rare::of(row);
     let mut packer = Packer::new(entry);
     let is_attributed = !row.labels.is_empty() || row.key.is_some();
-    packer.byte(if is_attributed || row.late { FORM_ATTRIBUTED } else { FORM });
+    packer.byte(match (row.calls.is_empty(), is_attributed || row.late) {
+        (false, _) => FORM_CALLS,
+        (true, true) => FORM_ATTRIBUTED,
+        (true, false) => FORM,
+    });
     packer.number(
         bit(ID, row.id.is_some())
             | bit(COSTS, row.costs.is_some())
@@ -244,7 +252,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(LONG_WRITES, has_long_writes(row))
             | bit(RARE, rare.is_some())
             | bit(ATTRIBUTION, is_attributed)
-            | bit(LATE, row.late),
+            | bit(LATE, row.late)
+            | bit(CALLS, !row.calls.is_empty()),
     );
     packer.byte(place(&PURPOSES, &row.purpose));
     packer.byte(place(&QUALITIES, &row.quality));
@@ -299,9 +308,45 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     if is_attributed {
         attribute(&mut packer, row);
     }
+    if !row.calls.is_empty() {
+        packer.number(row.calls.len() as u64);
+        row.calls.iter().flat_map(counts).for_each(|count| packer.number(count));
+    }
     let rare = rare.map(serde_json::to_value);
     let is_written = rare.is_none_or(|rare| rare.is_ok_and(|rare| packer.json(&rare)));
     is_written && row.raw.is_none_or(|raw| packer.json(raw))
+}
+
+/// The counts of a call, in the order in which they are packed.
+fn counts(tokens: &Tokens) -> [u64; 8] {
+    [
+        tokens.input,
+        tokens.cache_read,
+        tokens.cache_write_5m,
+        tokens.cache_write_30m,
+        tokens.cache_write_1h,
+        tokens.cache_write_12h,
+        tokens.output,
+        tokens.reasoning,
+    ]
+}
+
+/// The counts of each call.
+fn calls(unpacker: &mut Unpacker<'_>) -> Option<Vec<Tokens>> {
+    let count = unpacker.number()?;
+    let call = |_| {
+        Some(Tokens {
+            input: unpacker.number()?,
+            cache_read: unpacker.number()?,
+            cache_write_5m: unpacker.number()?,
+            cache_write_30m: unpacker.number()?,
+            cache_write_1h: unpacker.number()?,
+            cache_write_12h: unpacker.number()?,
+            output: unpacker.number()?,
+            reasoning: unpacker.number()?,
+        })
+    };
+    (0..count).map(call).collect()
 }
 
 fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
@@ -312,8 +357,9 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
     let ended = time(entry)?;
     let mut unpacker = Unpacker::new(entry.get(PACKED_AT..)?);
     let bits_of_form = match unpacker.byte()? {
-        FORM => ALL_BITS & !ATTRIBUTED_BITS,
-        FORM_ATTRIBUTED => ALL_BITS,
+        FORM => ALL_BITS & !ATTRIBUTED_BITS & !CALLS,
+        FORM_ATTRIBUTED => ALL_BITS & !CALLS,
+        FORM_CALLS => ALL_BITS,
         _ => return None,
     };
     let bits = unpacker.number().filter(|bits| bits & !bits_of_form == 0)?;
@@ -372,6 +418,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         None => CostByClass::new(&prices, &tokens),
     };
     let (labels, key) = if has(ATTRIBUTION) { attribution(&mut unpacker)? } else { (Labels::new(), None) };
+    let calls = if has(CALLS) { calls(&mut unpacker)? } else { Vec::new() };
     let rare =
         if has(RARE) { serde_json::from_value::<Rare>(unpacker.json()?).ok()? } else { Rare::default() };
     let raw = if has(RAW) { Some(unpacker.json()?) } else { None };
@@ -393,6 +440,7 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
         model,
         answered_by,
         tokens,
+        calls,
         quality,
         raw,
         catalogue,

@@ -115,6 +115,8 @@ impl World {
             cost: None,
             answered_by: None,
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         }));

@@ -151,6 +151,8 @@ fn a_row_says_what_its_attempt_used(store: &Store) {
         cost: Some(Cost("0.0015".parse().unwrap())),
         answered_by: Some("claude-1".to_owned()),
         assumed: Vec::new(),
+        calls: Vec::new(),
+        costs: None,
         ended: None,
         inner: Vec::new(),
     });
@@ -181,6 +183,8 @@ fn an_attempt_that_used_nothing_has_no_row(store: &Store) {
         cost: None,
         answered_by: None,
         assumed: Vec::new(),
+        calls: Vec::new(),
+        costs: None,
         ended: None,
         inner: Vec::new(),
     });
@@ -392,6 +396,8 @@ fn numbers_that_a_server_made_up_harm_nothing(store: &Store) {
             cost: Some(Cost(rust_decimal::Decimal::MAX)),
             answered_by: None,
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         });

@@ -5,11 +5,10 @@ use std::io::Write;
 use playhouse_protocol::Tokens;
 use serde_json::{Value, json};
 
-use super::{
-    Gemini, call_part, chunk, error_value, last_candidate, response_id, signature_of, status_of, usage,
-};
+use super::{Gemini, call_part, chunk, error_value, last_candidate, response_id, signature_of, status_of};
+use crate::usage;
 use crate::wire::frame::{Frame, Mark};
-use crate::wire::{About, Encode, Ending, PartKind, Wire, push_json};
+use crate::wire::{About, Encode, Ending, PartKind, Wire, mark, push_json};
 
 /// The encoder.
 pub(super) struct Stream {
@@ -44,12 +43,17 @@ impl Stream {
         }
     }
 
+    /// That of a chunk with a token.
+    fn token_mark(&self) -> Mark {
+        if self.about.is_early { Mark::TokenAndUsage(self.tokens) } else { Mark::Token }
+    }
+
     fn write(frame: &mut Frame, mark: Mark, data: &Value) {
         frame.event(mark, |out| out.extend_from_slice(format!("data: {data}\r\n\r\n").as_bytes()));
     }
 }
 
-/// Appends the counts; as [`usage`], without a detour.
+/// Appends the counts; as [`Wire::usage`], without a detour.
 fn push_usage(out: &mut Vec<u8>, tokens: Tokens) {
     let input = tokens.all_input();
     let mut count = |name: &str, count: u64| {
@@ -79,6 +83,7 @@ impl Encode for Stream {
 
     fn delta(&mut self, token: &str, frame: &mut Frame) {
         let is_thought = match self.part {
+            PartKind::Block { .. } => return,
             PartKind::Call { .. } => {
                 self.tokens.output += 1;
                 self.arguments.push_str(token);
@@ -94,20 +99,24 @@ impl Encode for Stream {
             }
         };
         self.is_begun = true;
-        frame.event(Mark::TokenAndUsage(self.tokens), |out| {
+        let is_early = self.about.is_early;
+        frame.event(self.token_mark(), |out| {
             out.extend_from_slice(br#"data: {"candidates":[{"content":{"parts":[{"text":"#);
             push_json(out, token);
             out.extend_from_slice(if is_thought { b",\"thought\":true}" } else { b"}" });
-            out.extend_from_slice(br#"],"role":"model"},"index":0}],"usageMetadata":{"#);
-            push_usage(out, self.tokens);
-            out.push(b'}');
+            out.extend_from_slice(br#"],"role":"model"},"index":0}]"#);
+            if is_early {
+                out.extend_from_slice(br#","usageMetadata":{"#);
+                push_usage(out, self.tokens);
+                out.push(b'}');
+            }
             out.extend_from_slice(&self.tail);
         });
     }
 
     fn end(&mut self, frame: &mut Frame) {
         match &self.part {
-            PartKind::Text | PartKind::Refusal => {}
+            PartKind::Text | PartKind::Refusal | PartKind::Block { .. } => {}
             kind @ (PartKind::Reasoning { .. } | PartKind::Redacted { .. }) => {
                 self.signature = Some(signature_of(kind).to_owned());
             }
@@ -116,9 +125,9 @@ impl Encode for Stream {
                     Some(part) => {
                         self.is_begun = true;
                         let candidate = json!({"content": {"parts": [part], "role": "model"}, "index": 0});
-                        let usage = usage(self.tokens, self.tokens.total());
-                        let chunk = chunk(&self.about, candidate, Some(usage));
-                        Self::write(frame, Mark::TokenAndUsage(self.tokens), &chunk);
+                        let usage = Gemini.usage(self.tokens, self.tokens.total());
+                        let chunk = chunk(&self.about, candidate, self.about.is_early.then_some(usage));
+                        Self::write(frame, self.token_mark(), &chunk);
                     }
                     None => self.malformed = Some(self.arguments.clone()),
                 }
@@ -132,11 +141,15 @@ impl Encode for Stream {
             None if self.is_begun => vec![json!({"text": ""})],
             None => vec![],
         };
+        let mut reports = usage::reports(&Gemini, ending);
+        let last = reports.pop();
+        for (usage, says) in reports {
+            let candidate = json!({"content": {"parts": [{"text": ""}], "role": "model"}, "index": 0});
+            Self::write(frame, mark(says), &chunk(&self.about, candidate, Some(usage)));
+        }
         let candidate = last_candidate(parts, &ending.finish, self.malformed.as_deref());
-        let tokens = Gemini.reported(ending.tokens);
-        let usage = ending.is_reported.then(|| usage(tokens, ending.total()));
-        let chunk = chunk(&self.about, candidate, usage);
-        Self::write(frame, ending.mark(tokens), &chunk);
+        let (usage, says) = last.map_or((None, None), |(usage, says)| (Some(usage), says));
+        Self::write(frame, mark(says), &chunk(&self.about, candidate, usage));
     }
 
     fn error(&mut self, kind: &str, message: &str, frame: &mut Frame) {
@@ -158,7 +171,7 @@ mod tests {
             let mut out = b"{".to_vec();
             push_usage(&mut out, tokens);
             out.push(b'}');
-            assert_eq!(String::from_utf8(out).unwrap(), usage(tokens, tokens.total()).to_string());
+            assert_eq!(String::from_utf8(out).unwrap(), Gemini.usage(tokens, tokens.total()).to_string());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::conversation::{Heard, MayCall, Said, Unmatched, check_results, place};
@@ -109,8 +109,8 @@ struct Item<'a> {
     call_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    arguments: Option<Cow<'a, str>>,
+    #[serde(default)]
+    arguments: Option<Arguments>,
     #[serde(borrow, default)]
     output: Option<Content<'a>>,
     #[serde(default)]
@@ -121,6 +121,43 @@ struct Item<'a> {
     _status: Option<IgnoredAny>,
     #[serde(default, rename = "phase")]
     _phase: Option<IgnoredAny>,
+    #[serde(default, rename = "namespace")]
+    _namespace: Option<IgnoredAny>,
+    #[serde(default, rename = "execution")]
+    _execution: Option<IgnoredAny>,
+    #[serde(default)]
+    tools: Option<Vec<IgnoredAny>>,
+}
+
+/// Arguments: a text of a function's call, an object of a search.
+#[derive(PartialEq)]
+enum Arguments {
+    Text,
+    Object,
+}
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ArgumentsVisitor;
+
+        impl<'de> Visitor<'de> for ArgumentsVisitor {
+            type Value = Arguments;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("arguments")
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Arguments, E> {
+                Ok(Arguments::Text)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Arguments, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Arguments::Object)
+            }
+        }
+        deserializer.deserialize_any(ArgumentsVisitor)
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Input<'a> {
@@ -220,6 +257,8 @@ struct Conversation<'a> {
     items: Vec<usize>,
     /// A reasoning item at the end, which something must follow.
     reasoning: Option<String>,
+    /// Searches of tools whose output did not come yet.
+    searches: usize,
     prompt: String,
 }
 
@@ -230,10 +269,14 @@ impl<'a> Conversation<'a> {
             (None, Some(_)) => Cow::Borrowed("message"),
             (None, None) => return Err(missing(number, "type")),
         };
-        let is_said = matches!(&*kind, "reasoning" | "function_call")
-            || (kind == "message" && item.role.as_deref() == Some("assistant"));
+        let is_said =
+            matches!(&*kind, "reasoning" | "function_call" | "tool_search_call" | "tool_search_output")
+                || (kind == "message" && item.role.as_deref() == Some("assistant"));
         if let Some(id) = self.reasoning.take().filter(|_| !is_said) {
             return Err(unfollowed(&id));
+        }
+        if !is_said && self.searches > 0 {
+            return Err(format!("No tool output found for tool search call. (input[{number}])"));
         }
         check_id(number, &kind, item.id.as_deref())?;
         match &*kind {
@@ -250,9 +293,24 @@ impl<'a> Conversation<'a> {
             }
             "function_call" => {
                 item.name.ok_or_else(|| missing(number, "name"))?;
-                item.arguments.ok_or_else(|| missing(number, "arguments"))?;
+                let is_text = |arguments: &Arguments| *arguments == Arguments::Text;
+                item.arguments.filter(is_text).ok_or_else(|| missing(number, "arguments"))?;
                 let call = call_id(number, item.call_id)?;
                 self.answer(number, Some(call));
+                Ok(())
+            }
+            "tool_search_call" => {
+                item.arguments.ok_or_else(|| missing(number, "arguments"))?;
+                self.searches += 1;
+                self.answer(number, None);
+                Ok(())
+            }
+            "tool_search_output" => {
+                item.tools.ok_or_else(|| missing(number, "tools"))?;
+                self.searches = self.searches.checked_sub(1).ok_or_else(|| {
+                    format!("No tool search call found for tool search output. (input[{number}])")
+                })?;
+                self.answer(number, None);
                 Ok(())
             }
             "function_call_output" => {

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{OpenaiResponses, Progress, content_part, incomplete, item, item_id, response, summary_part};
+use crate::usage;
 use crate::wire::frame::{Frame, Mark};
-use crate::wire::{About, Encode, Ending, PartKind, Wire, push_json};
+use crate::wire::{About, Encode, Ending, PartKind, mark, push_json};
 
 /// The item under way.
 struct Open {
@@ -21,7 +22,7 @@ impl Open {
             PartKind::Refusal => Some("response.refusal"),
             PartKind::Reasoning { .. } => Some("response.reasoning_summary_text"),
             PartKind::Call { .. } => Some("response.function_call_arguments"),
-            PartKind::Redacted { .. } => None,
+            PartKind::Redacted { .. } | PartKind::Block { .. } => None,
         }
     }
 
@@ -35,7 +36,7 @@ impl Open {
             PartKind::Reasoning { .. } => {
                 Some(("response.reasoning_summary_part", "summary_index", summary_part(text)))
             }
-            PartKind::Call { .. } | PartKind::Redacted { .. } => None,
+            PartKind::Call { .. } | PartKind::Redacted { .. } | PartKind::Block { .. } => None,
         }
     }
 }
@@ -150,7 +151,7 @@ impl Encode for Stream {
                 PartKind::Text => json!({"content_index": 0, "text": open.text, "logprobs": []}),
                 PartKind::Refusal => json!({"content_index": 0, "refusal": open.text}),
                 PartKind::Call { .. } => json!({"arguments": open.text}),
-                PartKind::Reasoning { .. } | PartKind::Redacted { .. } => {
+                PartKind::Reasoning { .. } | PartKind::Redacted { .. } | PartKind::Block { .. } => {
                     json!({"summary_index": 0, "text": open.text})
                 }
             };
@@ -174,8 +175,8 @@ impl Encode for Stream {
             Some(_) => "response.incomplete",
         };
         let response = response(&self.about, std::mem::take(&mut self.output), Some(ending));
-        let mark = ending.mark(OpenaiResponses.reported(ending.tokens));
-        self.event(mark, name, json!({"response": response}), frame);
+        let says = usage::whole(&OpenaiResponses, ending).map(|(_, says)| says);
+        self.event(mark(says), name, json!({"response": response}), frame);
     }
 
     fn error(&mut self, kind: &str, message: &str, frame: &mut Frame) {

@@ -34,6 +34,7 @@ fn plain() -> LedgerRow {
         model: "demo".to_owned(),
         answered_by: None,
         tokens: Tokens::default(),
+        calls: Vec::new(),
         quality: Quality::Reported,
         raw: None,
         catalogue: None,
@@ -117,6 +118,25 @@ fn late() -> LedgerRow {
     LedgerRow { late: true, ..plain() }
 }
 
+/// One whose answer had two calls inside.
+fn with_calls() -> LedgerRow {
+    let (first, second) = (
+        Tokens { input: 200_000, output: 7, cache_write_30m: 1, cache_write_12h: 2, ..Tokens::default() },
+        Tokens {
+            input: 60,
+            cache_read: 3,
+            cache_write_5m: 4,
+            cache_write_1h: 5,
+            output: 10,
+            reasoning: 6,
+            ..Tokens::default()
+        },
+    );
+    let tokens = first + second;
+    let costs = CostByClass::new(&full().prices, &tokens);
+    LedgerRow { tokens, calls: vec![first, second], costs, prices: full().prices, ..attributed() }
+}
+
 fn stored(view: &RowView<'_>) -> Vec<u8> {
     of_row(&keys::feed(KEY), view).unwrap()
 }
@@ -138,6 +158,7 @@ fn golden_rows_are_read_and_written_as_they_were() {
         ("row.packed.full.bin", full(), stored(&full().view())),
         ("row.packed.attributed.bin", attributed(), computed(&attributed())),
         ("row.packed.late.bin", late(), computed(&late())),
+        ("row.packed.calls.bin", with_calls(), stored(&with_calls().view())),
     ] {
         let golden = golden::of_today(name, &written);
         assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
@@ -151,12 +172,14 @@ fn golden_rows_are_read_and_written_as_they_were() {
 fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
     let form = |row: &LedgerRow| stored(&row.view())[PACKED_AT];
     assert_eq!((form(&plain()), form(&full()), form(&attributed())), (FORM, FORM, FORM_ATTRIBUTED));
-    assert_eq!(form(&late()), FORM_ATTRIBUTED);
+    assert_eq!((form(&late()), form(&with_calls())), (FORM_ATTRIBUTED, FORM_CALLS));
+    let calls_only = LedgerRow { labels: Labels::new(), key: None, ..with_calls() };
+    assert_eq!((form(&calls_only), read(&stored(&calls_only.view()))), (FORM_CALLS, Some(calls_only)));
     let with_key = LedgerRow { labels: Labels::new(), ..attributed() };
     assert_eq!((form(&with_key), read(&stored(&with_key.view()))), (FORM_ATTRIBUTED, Some(with_key)));
     // What an engine of today cannot read is refused, and not taken for a row without something.
     let mut newer = stored(&attributed().view());
-    newer[PACKED_AT] = FORM_ATTRIBUTED + 1;
+    newer[PACKED_AT] = FORM_CALLS + 1;
     let sum = checksum(&keys::feed(KEY), &newer).to_be_bytes();
     newer[ROW_AT..PACKED_AT].copy_from_slice(&sum);
     assert_eq!(read(&newer), None);
@@ -169,7 +192,9 @@ fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
         entry
     };
     let mut bits = stored(&late().view());
-    bits[PACKED_AT + 2] |= 1 << 6;
+    // The next bit is in a third byte.
+    bits[PACKED_AT + 2] |= 1 << 7;
+    bits.insert(PACKED_AT + 3, 1);
     assert!(matches!(refused(&sealed(bits.clone())), StoreError::Newer { .. }));
     assert!(matches!(refused(&bits), StoreError::Damaged { .. }));
     newer[PACKED_AT] += 1;

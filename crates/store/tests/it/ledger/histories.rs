@@ -181,6 +181,8 @@ impl World {
                     cost,
                     answered_by: None,
                     assumed: Vec::new(),
+                    calls: Vec::new(),
+                    costs: None,
                     ended: None,
                     inner: Vec::new(),
                 };

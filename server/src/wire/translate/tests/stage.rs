@@ -188,6 +188,8 @@ impl Stage {
             cost,
             answered_by: None,
             assumed: Vec::new(),
+            calls: Vec::new(),
+            costs: None,
             ended: None,
             inner: Vec::new(),
         }));
