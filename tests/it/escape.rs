@@ -18,29 +18,38 @@ use attempt::{Attempt, Kind, Level, Verdict};
 use ground::Ground;
 use trial::Trial;
 
+/// With the walls that machines usually have, and without.
+const USUAL: [Level; 2] = [Level::Walled, Level::Open];
+
 #[test]
 fn paths() {
-    Trial::new(Kind::Paths).run();
+    Trial::new(Kind::Paths).run(&USUAL);
 }
 
 #[test]
 fn scripts() {
-    Trial::new(Kind::Shell).run();
+    Trial::new(Kind::Shell).run(&USUAL);
 }
 
 #[test]
 fn processes() {
-    Trial::new(Kind::Processes).run();
+    Trial::new(Kind::Processes).run(&USUAL);
 }
 
 #[test]
 fn secrets() {
-    Trial::new(Kind::Secrets).run();
+    Trial::new(Kind::Secrets).run(&USUAL);
 }
 
 #[test]
 fn addresses() {
-    Trial::new(Kind::Network).run();
+    Trial::new(Kind::Network).run(&USUAL);
+}
+
+#[test]
+#[ignore = "slow: scripts/slow runs it"]
+fn all_of_them_within_weaker_walls() {
+    Kind::ALL.into_iter().for_each(|kind| Trial::new(kind).run(&[Level::Weaker]));
 }
 
 #[test]

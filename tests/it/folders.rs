@@ -131,11 +131,13 @@ fn changes_of_a_file_that_git_tracks_are_shown_as_a_read_of_it() {
 #[test]
 fn a_folder_of_too_many_files_is_asked_about() {
     let partly = "read = { \"*\" = \"allow\", \"many/x/*\" = \"deny\" }";
+    let stage = stage("");
+    let configuration = fs_err::read_to_string(&stage.config).unwrap();
+    let many = stage.workspace.join("many");
+    fs_err::create_dir(&many).unwrap();
+    (0..10_001).for_each(|number| fs_err::write(many.join(number.to_string()), "").unwrap());
     for (rules, is_asked) in [("", true), ("read = \"allow\"", false), (partly, true)] {
-        let stage = stage(rules);
-        let many = stage.workspace.join("many");
-        fs_err::create_dir(&many).unwrap();
-        (0..10_001).for_each(|number| fs_err::write(many.join(number.to_string()), "").unwrap());
+        fs_err::write(&stage.config, format!("{configuration}\n{rules}\n")).unwrap();
         let said = verdict(&stage, "grep -r WORD many");
         assert_eq!(said == "allow\n", !is_asked, "{said}");
         assert_eq!(said.contains("read many") && said.contains("more than 10,000 files"), is_asked, "{said}");

@@ -217,6 +217,7 @@ fn check_all(engine: &Engine, sessions: &[String], told: Told) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_full_disk_suspends_what_works_and_all_goes_on_when_there_is_room() {
     for backend in ["sled", "redb"] {
         let command = json!({"command": "echo working"});
@@ -364,6 +365,7 @@ fn an_answer_for_which_there_is_no_room_is_not_asked_for_again_before_there_is()
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_disk_that_fails_now_and_then_costs_nothing_that_was_acknowledged() {
     // Blobs for answers, so that their places come up.
     let model = Model::new().step(text("All is well. ".repeat(8_000))).cycle();
@@ -451,6 +453,7 @@ fn a_data_directory_that_can_only_be_read_is_no_bad_usage_and_can_be_looked_thro
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_compaction_that_breaks_off_anywhere_loses_nothing_that_comes_after_it() {
     for point in ["begun", "copied", "between", "flushed", "pointer_written", "pointer_renamed", "exchanged"]
     {

@@ -262,6 +262,7 @@ fn killed_at(write: u32) -> (&'static str, bool) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_turn_goes_on_whichever_of_its_records_was_the_last() {
     let mut last = BTreeSet::new();
     for write in 1.. {

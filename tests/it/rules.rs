@@ -91,6 +91,7 @@ fn check(report: &RulesReport, name: &str) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn two_hundred_steps_are_refused_by_no_model_and_leave_nothing_behind_that_could_come_back() {
     for asked in &ASKED {
         let stage = stage(Rules::default());
@@ -106,6 +107,7 @@ fn two_hundred_steps_are_refused_by_no_model_and_leave_nothing_behind_that_could
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_provider_that_drops_stale_reasoning_finds_none() {
     let stage = stage(Rules { drop_stale_thinking: true, ..Rules::default() });
     drive(&stage, &ASKED[2]);

@@ -97,6 +97,7 @@ async fn waits(events: &mut Subscription) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_thousand_sessions_together_stay_within_the_budget_of_their_tenant() {
     let stage = Arc::new(stage(plain(), of_tenant(money("1"))).await);
     let mut tasks = Vec::new();

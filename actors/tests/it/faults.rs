@@ -345,6 +345,7 @@ async fn however_the_bytes_come_the_answer_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn one_event_of_eight_megabytes_is_read() {
     let long = "ä".repeat(4 << 20);
     for dialect in DIALECTS {

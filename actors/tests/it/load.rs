@@ -55,6 +55,7 @@ impl Dice {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn many_sessions_that_ask_at_once_leave_nothing_open() {
     let script = (0..GROUPS).fold(Script::new(), |script, group| {
         let step = call("danger", json!({"to": format!("test://{group}/a")}));

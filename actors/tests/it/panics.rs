@@ -142,6 +142,7 @@ async fn remove(stage: &Stage, session: SessionId) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_panic_at_any_message_of_any_actor_disturbs_nobody_else() {
     logs::keep();
     let folder = Arc::new(tempfile::tempdir().unwrap());

@@ -1,8 +1,8 @@
 //! Makes the attempts of a part of the table, and looks at what came of them.
 
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -37,23 +37,25 @@ impl Trial {
         Self { kind, attempts }
     }
 
-    /// Makes all attempts, and tells at once of all that went wrong.
-    pub(super) fn run(&self) {
-        check_machine();
+    /// Makes all attempts at these levels, and tells at once of all that went wrong. What holds at any level is looked at where
+    /// nothing holds them.
+    pub(super) fn run(&self, levels: &[Level]) {
+        check_machine(levels);
+        let is_usual = levels.contains(&Level::Open);
         let mut tasks: Vec<Task<'_>> = Vec::new();
         for group in self.groups() {
-            tasks.push(Box::new({
+            if is_usual {
                 let group = group.clone();
-                move || self.judged(&group)
-            }));
+                tasks.push(Box::new(move || self.judged(&group)));
+            }
             let some = |test: &dyn Fn(&Attempt) -> bool| -> Vec<usize> {
                 group.iter().copied().filter(|at| test(&self.attempts[*at])).collect()
             };
             let asked = some(&|attempt| attempt.verdict == Verdict::Ask && attempt.before.is_empty());
-            if !asked.is_empty() {
+            if is_usual && !asked.is_empty() {
                 tasks.push(Box::new(move || self.unattended(&asked)));
             }
-            for level in levels() {
+            for &level in levels {
                 let stopped = some(&|attempt| is_plainly_stopped(attempt) && attempt.levels.contains(&level));
                 if !stopped.is_empty() {
                     tasks.push(Box::new(move || self.stopped(&stopped, level)));
@@ -61,16 +63,18 @@ impl Trial {
             }
             let apart = some(&|attempt| attempt.apart);
             if !apart.is_empty() {
-                for level in levels() {
+                for &level in levels {
                     let apart = apart.clone();
                     tasks.push(Box::new(move || self.agreed(&apart, level)));
                 }
-                tasks.push(Box::new(move || self.would_work(&apart)));
+                if is_usual {
+                    tasks.push(Box::new(move || self.would_work(&apart)));
+                }
             }
         }
         let single = |attempt: &Attempt| !attempt.apart && !is_plainly_stopped(attempt);
         for (at, attempt) in self.attempts.iter().enumerate().filter(|(_, attempt)| single(attempt)) {
-            for level in levels().into_iter().filter(|level| attempt.levels.contains(level)) {
+            for &level in levels.iter().filter(|level| attempt.levels.contains(level)) {
                 tasks.push(Box::new(move || self.attempted(at, level)));
             }
         }
@@ -322,17 +326,23 @@ impl Trial {
 }
 
 /// What attempts are made with, and against.
-fn check_machine() {
+fn check_machine(levels: &[Level]) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     for program in ["bash", "perl", "setsid"] {
         let is_there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
         assert!(is_there, "the attempts need {program}: install it (`apt install bash perl util-linux`)");
     }
-    let walls = walls(|ground, arguments| ground.engine(arguments));
-    assert!(
-        walls.starts_with("bubblewrap"),
-        "the attempts need bubblewrap that works (`apt install bubblewrap`, and user namespaces; see docs/walls.md): {walls}"
-    );
+    if levels.contains(&Level::Walled) {
+        let walls = walls(|ground, arguments| ground.engine(arguments));
+        assert!(
+            walls.starts_with("bubblewrap"),
+            "the attempts need bubblewrap that works (`apt install bubblewrap`, and user namespaces; see docs/guide/permissions-and-sandbox.md): {walls}"
+        );
+    }
+    if levels.contains(&Level::Weaker) {
+        let walls = walls(|ground, arguments| ground.engine_without_bubblewrap(arguments));
+        assert!(walls.starts_with("landlock"), "the attempts need a kernel with Landlock: {walls}");
+    }
 }
 
 /// What the doctor says of the walls.
@@ -342,15 +352,6 @@ fn walls(engine: impl Fn(&Ground, &[&str]) -> Command) -> String {
     let findings = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let walls = findings.into_iter().find(|finding| finding["check"] == "walls").unwrap();
     walls["detail"].as_str().unwrap_or_default().to_owned()
-}
-
-/// The levels that this machine has: where the kernel has no Landlock, there are no weaker walls.
-fn levels() -> Vec<Level> {
-    static HAS_LANDLOCK: OnceLock<bool> = OnceLock::new();
-    let has_landlock = *HAS_LANDLOCK.get_or_init(|| {
-        walls(|ground, arguments| ground.engine_without_bubblewrap(arguments)).starts_with("landlock")
-    });
-    Level::ALL.into_iter().filter(|level| *level != Level::Weaker || has_landlock).collect()
 }
 
 /// Whether it is one call that does not get to run, so that many can be made in one session.

@@ -139,6 +139,7 @@ fn is_suspended(error: &StoreError, expected: SuspensionReason) -> bool {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_store_that_failed_refuses_at_once_and_goes_on_when_the_disk_is_well() {
     for (mood, keeps, expected) in [
         (Mood::FullAtOnce, false, SuspensionReason::Full),

@@ -58,6 +58,7 @@ fn a_store_without_damage_has_none() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn each_damage_is_named_with_its_place() {
     type Change = fn(&mut std::collections::BTreeMap<Vec<u8>, Vec<u8>>);
     let of = |kind: &str, number: u64| [kind.as_bytes(), session(number).as_str().as_bytes()].concat();

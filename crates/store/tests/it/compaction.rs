@@ -66,6 +66,7 @@ fn is_good(store: &Store) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn after_deleting_half_of_the_sessions_half_of_the_space_comes_back_by_itself() {
     for backend in Backend::ALL {
         let directory = tempfile::tempdir().unwrap();
@@ -108,6 +109,7 @@ fn after_deleting_half_of_the_sessions_half_of_the_space_comes_back_by_itself() 
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn what_was_removed_before_a_start_counts_after_it() {
     for backend in Backend::ALL {
         let directory = tempfile::tempdir().unwrap();
@@ -373,6 +375,7 @@ fn a_data_directory_keeps_its_backend() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_compacted_database_is_little_more_than_what_is_in_it() {
     for backend in Backend::ALL {
         let directory = tempfile::tempdir().unwrap();

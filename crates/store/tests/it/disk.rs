@@ -23,6 +23,7 @@ const SESSIONS: u64 = 6;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_full_disk_suspends_the_store_until_there_is_room() {
     for backend in Backend::ALL {
         let place = tempfile::tempdir().unwrap();

@@ -159,6 +159,7 @@ fn a_byte_that_changed_in_redb_is_told() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_byte_that_changed_in_a_journal_is_told() {
     for backend in Backend::ALL {
         let outcomes = flip(backend, "journal-0", false);

@@ -74,6 +74,7 @@ fn a_journal_of_a_store_that_was_closed_holds_nothing() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_database_that_was_cut_is_refused_or_whole() {
     let mut refused = 0;
     for backend in Backend::ALL {

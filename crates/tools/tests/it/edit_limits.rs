@@ -45,6 +45,7 @@ impl House {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn every_strategy_ends_soon_in_five_megabytes() {
     let line = |n: usize| format!("    let value_{n} = compute({n}, \"{}\");\n", n * 7);
     let text: String = (0..110_000).map(line).collect();
@@ -74,6 +75,7 @@ async fn every_strategy_ends_soon_in_five_megabytes() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_file_of_identical_lines_is_refused_as_ambiguous() {
     let house = House::with("    same();\n".repeat(400_000)).await;
     assert!(house.refused("    same();\n", "x", false).await.contains("400000 times"));
@@ -111,6 +113,7 @@ async fn a_first_line_that_occurs_everywhere_is_not_compared_everywhere() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn very_long_lines_are_compared_with_bounded_work() {
     let house = House::with(format!("begin\n{}\nend\n", "ab ".repeat(1_500_000))).await;
     let other = format!("begin\n{}\nend\n", "ba ".repeat(1_500_000));
@@ -134,6 +137,7 @@ async fn every_occurrence_is_replaced_by_other_strategies_too() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn what_would_be_too_large_is_refused_by_every_strategy() {
     let house = House::with("a b\t\n".repeat(100_000)).await;
     let huge = "z".repeat(10_000);

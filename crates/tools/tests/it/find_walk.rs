@@ -54,6 +54,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn the_same_files_are_shown(
         files in prop::collection::btree_set("(([abc]|\\.h)/){0,3}([abc](\\.x)?|\\.h)", 1..40),
         ignores in prop::collection::vec((DIRECTORY, prop::sample::select(vec![".gitignore", ".ignore", ".rgignore"]), rules()), 0..5),

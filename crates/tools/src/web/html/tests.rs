@@ -130,6 +130,7 @@ fn hostile(size: usize) -> Vec<(&'static str, String)> {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_page_that_is_made_to_hurt_is_bounded() {
     let url = Url::parse("https://example.com").unwrap();
     // A stack as threads of the pool have it.
