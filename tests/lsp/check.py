@@ -1,5 +1,5 @@
-"""Checks the client of language servers against real ones: a session edits, is told of its error, follows a reference, and
-mends it.
+"""Checks the client of language servers against real ones: a session edits, is told of its error, follows a reference,
+mends it, and renames what it found.
 
     check.py PLAYHOUSE MOCK_LLM NAME=FOLDER…
 
@@ -121,6 +121,10 @@ def steps(name):
         """The error, at its place."""
         return f"{project.main}:" in result and "error" in result and "no errors" not in result
 
+    def renamed(result):
+        # Not all of them rename.
+        return "applied the rename to 2 files" in result or "not known yet" in result or "has no rename" in result
+
     def clean(result):
         return "no problems" in result or "no errors" in result or "not known yet" in result
 
@@ -140,6 +144,7 @@ def steps(name):
         edit(f"{project.good} ", project.bad, "1 new error"),
         edit(project.bad, project.good, "no errors"),
         ask("diagnostics", clean),
+        ("lsp", {"operation": "rename", **project.spot(project.library), "newName": "sum_of", "apply": True}, renamed),
     ]
 
 
