@@ -95,11 +95,17 @@ fn what_a_pattern_of_file_names_matches_is_read() {
         ("cp key?/i[a-z] out", "deny: "),
         ("cat .en*", "ask: read .env: "),
         ("head -n 1 s*/l*", "ask: read .env: "),
+        ("cat {keys/id,src/a.txt}", "deny: "),
+        ("cat keys/[[:lower:]]d", "deny: "),
+        ("cat */../keys/id", "deny: "),
+        ("shopt -s globstar; cat ke**", "deny: "),
+        ("mv keys/* src", "deny: "),
     ] {
         let said = verdict(&stage, command);
         assert!(said.starts_with(begin), "{command}: {said}");
     }
-    for command in ["cat src/*.txt", "cat *", "wc -l */a.*", "ls keys/*"] {
+    let others = ["head -n $((2*3)) src/a.txt", "grep \"^$USER.*x\" src/a.txt", "grep k*y src/a.txt"];
+    for command in ["cat src/*.txt", "cat *", "wc -l */a.*", "ls keys/*"].into_iter().chain(others) {
         assert_eq!(verdict(&stage, command), "allow\n", "{command}");
     }
     let shown = run(&stage, "required", "cat keys/* src/*.txt", 0);

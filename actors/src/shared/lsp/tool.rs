@@ -276,29 +276,31 @@ impl Question {
             running.show(&context.workspace, &paths).await.map_err(failed)?;
             shown.extend(paths);
         };
-        if edits.iter().all(|file| file.edits.is_empty()) {
-            return Err(ToolError::Failed(format!("the server renames nothing to {new_name}")));
-        }
         let texts: Vec<_> = edits.iter().map(|file| running.client.text(&file.path)).collect();
-        let (workspace, showing) = (Arc::clone(&context.workspace), context.host.showing());
-        let encoding = running.client.encoding();
+        let (workspace, encoding) = (Arc::clone(&context.workspace), running.client.encoding());
+        let new_name = new_name.clone();
         let plan = move || {
             let rewrite = |(FileEdits { path, edits }, text): (FileEdits, Option<(Arc<str>, i32)>)| {
                 let named = path.to_string_lossy().into_owned();
                 let cannot = |why: &str| {
-                    ToolError::Failed(format!("nothing was renamed: {named} would change too, {why}"))
+                    ToolError::Failed(format!("nothing was renamed: {named} would change, {why}"))
                 };
                 let place = workspace.resolve(&named).map_err(|error| cannot(&error.to_string()))?;
-                if place.zone != Zone::Workspace || !showing.allows(&place.shown) {
-                    return Err(cannot("and it is outside of the workspace, or not to be read"));
+                if place.zone != Zone::Workspace {
+                    return Err(cannot("and it is outside of the workspace"));
                 }
                 let (before, _) = text.ok_or_else(|| cannot("and it is no text file that can be read"))?;
                 let after =
-                    apply(&before, &edits, encoding).ok_or_else(|| cannot("and its edits overlap"))?;
+                    apply(&before, &edits, encoding).ok_or_else(|| cannot("and its edits do not fit"))?;
                 Ok(Rewrite { place, before: before.to_string(), after })
             };
             let files: Result<Vec<_>, _> = edits.into_iter().zip(texts).map(rewrite).collect();
-            Rewrites::plan("the rename", files?)
+            let mut files = files?;
+            files.retain(|file| file.before != file.after);
+            if files.is_empty() {
+                return Err(ToolError::Failed(format!("the server renames nothing to {new_name}")));
+            }
+            Rewrites::plan("the rename", files)
         };
         context.pool.run(plan).await
     }

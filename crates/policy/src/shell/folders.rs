@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::Word;
+use super::words::{BRACES, PATTERN, Word};
 use super::{git, operands, paths};
 
 /// A command that reads folders.
@@ -50,8 +50,9 @@ const READERS: &[(&[&str], When)] = &[
     (&["tar", "gtar", "bsdtar"], When::Always),
 ];
 
-/// Commands whose operands are read into other files.
-const COPIES: &[&str] = &["base64", "cp", "gcp", "install", "rsync", "scp"];
+/// Commands that show, copy or move what their operands hold, beside those that only read.
+const TAKERS: &[&str] =
+    &["base64", "column", "cp", "gcp", "install", "ln", "mv", "openssl", "pr", "rsync", "scp", "shuf", "xxd"];
 
 /// Commands that show no more of files than their names and what they are.
 const NAMES_ONLY: &[&str] = &[
@@ -104,14 +105,19 @@ pub(super) fn read(name: &str, words: &[Word]) -> Option<FolderUse> {
         let words = operands::known(name, words).map_or_else(all, exact);
         FolderUse { words, visible_only, ..FolderUse::default() }
     });
-    let reads_words = paths::only_reads(name, words) && !NAMES_ONLY.contains(&name) || COPIES.contains(&name);
-    used.or_else(|| reads_words.then(|| matched(words)).flatten())
+    let reads_words = paths::only_reads(name, words) && !NAMES_ONLY.contains(&name) || TAKERS.contains(&name);
+    used.or_else(|| reads_words.then(|| matched(name, words)).flatten())
 }
 
 /// The patterns of file names among the words of a command that reads what they match.
-fn matched(words: &[Word]) -> Option<FolderUse> {
-    let is_pattern = |word: &&Word| word.doubt.is_some() && word.text.contains(['*', '?', '[']);
-    let words: Vec<String> = words.iter().skip(1).filter(is_pattern).map(|word| word.text.clone()).collect();
+fn matched(name: &str, words: &[Word]) -> Option<FolderUse> {
+    // A pattern of the command's own, as grep has one.
+    let own = paths::pattern_of(name, words);
+    let is_pattern = |(at, word): &(usize, &Word)| {
+        Some(*at) != own && matches!(word.doubt, Some(PATTERN | BRACES)) && !word.text.contains(['$', '`'])
+    };
+    let patterns = words.iter().enumerate().skip(1).filter(is_pattern);
+    let words: Vec<String> = patterns.map(|(_, word)| word.text.clone()).collect();
     (!words.is_empty()).then(|| FolderUse { words, matched: true, ..FolderUse::default() })
 }
 
@@ -237,8 +243,10 @@ mod tests {
             let found = super::super::analyse(script).folders;
             found.into_iter().filter(|used| used.matched).map(|used| used.words.join(" ")).collect::<Vec<_>>()
         };
-        assert_eq!(patterns("cat keys/* 'a*' b; head -n 3 *.[ch]"), ["keys/*", "*.[ch]"]);
+        assert_eq!(patterns("cat keys/* 'a*' b; head -n 3 *.[ch] {a,b}"), ["keys/*", "*.[ch] {a,b}"]);
         assert_eq!(patterns("cp k?y /tmp; echo *; rm *; ls *; cat \"$x\""), ["k?y"]);
+        let none = "head -n $((2*3)) a; grep ^$x.* a; grep a*b c; head -n ${#a[@]} b; jq \".[] | $x\" c";
+        assert_eq!(patterns(none), [""; 0]);
         assert_eq!(paths::split_pattern("keys/a/b*/c?"), ("keys/a", "b*/c?"));
         assert_eq!([paths::split_pattern("*.md"), paths::split_pattern("/*")], [(".", "*.md"), ("/", "*")]);
     }

@@ -4,6 +4,10 @@ use tree_sitter::Node;
 
 /// The doubt about a word that arithmetic is put into.
 pub(super) const ARITHMETIC: &str = "arithmetic";
+/// The doubt about a word that stands for the names that it matches.
+pub(super) const PATTERN: &str = "a pattern of file names";
+/// The doubt about a word that stands for several.
+pub(super) const BRACES: &str = "braces";
 
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +64,7 @@ fn bare(text: &str) -> Word {
                 None => doubt = Some("a backslash at the end"),
             },
             '*' | '?' | '[' => {
-                doubt = Some("a pattern of file names");
+                doubt = Some(PATTERN);
                 plain.push(character);
             }
             '$' | '`' => {
@@ -71,7 +75,7 @@ fn bare(text: &str) -> Word {
         }
     }
     if plain.contains('{') && (plain.contains(',') || plain.contains("..")) {
-        doubt = doubt.or(Some("braces"));
+        doubt = doubt.or(Some(BRACES));
     }
     Word { text: plain, doubt }
 }
@@ -121,7 +125,7 @@ fn concatenation(node: Node<'_>, source: &str) -> Word {
     }
     let raw = &source[node.byte_range()];
     if raw.contains('{') && (raw.contains(',') || raw.contains("..")) {
-        doubt = doubt.or(Some("braces"));
+        doubt = doubt.or(Some(BRACES));
     }
     Word { text: joined, doubt }
 }

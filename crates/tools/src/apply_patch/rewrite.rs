@@ -1,6 +1,7 @@
 //! Files that get other texts, all of them or none: for tools to which somebody else says what stands in them afterwards.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use playhouse_policy::{Access, AccessKind, Known};
@@ -32,11 +33,17 @@ pub struct Rewrites {
 }
 
 impl Rewrites {
-    /// Reads the files, each named once. `name` is what is carried out, as in "the rename". Blocks.
+    /// Reads the files. `name` is what is carried out, as in "the rename". Blocks.
     ///
     /// # Errors
-    /// Where a file is gone, has another text than it must have, or cannot be changed by tools. Nothing is written.
+    /// Where a file is gone, is named twice, has another text than it must have, or cannot be changed by tools. Nothing is
+    /// written.
     pub fn plan(name: &'static str, files: Vec<Rewrite>) -> Result<Self, ToolError> {
+        let mut seen = HashSet::new();
+        if let Some(twice) = files.iter().find(|file| !seen.insert(file.place.path.clone())) {
+            let shown = &twice.place.shown;
+            return Err(ToolError::Failed(format!("{shown} would change under two names: nothing was done")));
+        }
         let plan = |Rewrite { place, before, after }: Rewrite| {
             let changed = || {
                 ToolError::Failed(format!(
@@ -59,9 +66,14 @@ impl Rewrites {
         Ok(Self { planned: files.into_iter().map(plan).collect::<Result<_, _>>()?, name })
     }
 
-    /// What it would touch, for rules about files as if `edit` did it.
+    /// What it would touch, for rules about files as if `read` and `edit` did it: its result shows lines.
     pub fn accesses(&self) -> impl Iterator<Item = Access> {
-        self.planned.iter().map(|planned| planned.place.access(AccessKind::Write).known(Known::Aside))
+        let kinds = [(AccessKind::Read, Known::Purpose), (AccessKind::Write, Known::Aside)];
+        let of = move |planned: &Planned| {
+            let place = planned.place.clone();
+            kinds.map(|(kind, known)| place.access(kind).known(known))
+        };
+        self.planned.iter().flat_map(of)
     }
 
     /// The diffs, as people see them before they agree.

@@ -29,7 +29,8 @@ pub(super) struct Folder {
 impl Folder {
     /// How many levels of names it reads; absent for all.
     pub(super) fn levels(&self) -> Option<usize> {
-        self.pattern.as_ref().map(|Pattern { text, .. }| text.split('/').count())
+        let Pattern { text, .. } = self.pattern.as_ref()?;
+        (!text.contains("**") && !text.contains('{')).then(|| text.split('/').count())
     }
 }
 
@@ -37,15 +38,16 @@ impl Folder {
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     text: String,
-    /// Absent for what is no pattern after all: then each file counts as matched.
+    /// Absent for what is written in a way of shells only: then each file counts as matched.
     glob: Option<GlobMatcher>,
 }
 
 impl Pattern {
     fn of(text: &str) -> Self {
-        let glob = GlobBuilder::new(text).literal_separator(true).build().ok();
-        // What else the shell puts in may be anything.
-        let glob = glob.filter(|_| !text.contains(['$', '`', '{', '(', '\\']));
+        let of_shells = ["[[:", "[[.", "[[=", "(", "\\"];
+        let is_range = text.contains('{') && text.contains("..");
+        let is_plain = !is_range && !of_shells.iter().any(|form| text.contains(form));
+        let glob = GlobBuilder::new(text).literal_separator(true).build().ok().filter(|_| is_plain);
         Self { text: text.to_owned(), glob: glob.map(|glob| glob.compile_matcher()) }
     }
 
@@ -53,7 +55,8 @@ impl Pattern {
     pub(super) fn matches(&self, path: &Path) -> bool {
         let Some(glob) = &self.glob else { return true };
         let begins_with_dot = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
-        let is_hidden = |(name, part): (&OsStr, &str)| begins_with_dot(name) && !part.starts_with('.');
+        let is_hidden =
+            |(name, part): (&OsStr, &str)| begins_with_dot(name) && part.starts_with(['*', '?', '[']);
         glob.is_match(path) && !path.iter().zip(self.text.split('/')).any(is_hidden)
     }
 }
@@ -156,6 +159,11 @@ impl Touched<'_> {
             };
             if matched {
                 for (folder, pattern) in words.iter().map(|word| shell::split_pattern(word)) {
+                    if pattern.split('/').any(|part| part == "..") {
+                        let all = |place| Folder { place, visible_only, pattern: None };
+                        folders.extend(found(".").into_iter().map(all));
+                        continue;
+                    }
                     let pattern = Pattern::of(pattern);
                     let below = |place| Folder { place, visible_only, pattern: Some(pattern.clone()) };
                     folders.extend(found(folder).into_iter().map(below));

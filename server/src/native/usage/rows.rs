@@ -156,6 +156,9 @@ pub(crate) struct LedgerRowView {
     answered_by: Option<String>,
     /// Token counts, each token in one of them.
     tokens: Tokens,
+    /// The counts of each call, where the answer had several of this model: each was priced by its own size.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Tokens>,
     /// How far they can be trusted.
     #[schemars(schema_with = "quality_schema")]
     quality: Quality,
@@ -260,6 +263,7 @@ impl LedgerRowView {
             model: row.model,
             answered_by: row.answered_by,
             tokens: row.tokens,
+            calls: row.calls,
             quality: row.quality,
             raw: row.raw.filter(|_| reads_all),
             catalogue: row.catalogue,
