@@ -74,7 +74,7 @@ pub(super) fn shown(
     shown.collect()
 }
 
-/// Those of the settled tools that a request has, by whether its provider `searches` deferred ones.
+/// Keeps the tools that a request sends: the deferred ones where its provider `searches` tools, else those that search for it.
 pub(super) fn sent(settled: &mut Vec<SettledTool>, searches: bool) {
     settled.retain(|tool| match tool.deferral {
         None => true,

@@ -360,7 +360,7 @@ impl Findings {
 pub struct SentTools {
     /// Whether there were any.
     any: bool,
-    /// Whether the provider was to search some of them.
+    /// Whether some of them were deferred, for the provider to search.
     searched: bool,
     /// The keywords of their schemas that can be left out.
     keywords: Vec<&'static str>,

@@ -58,11 +58,11 @@ pub(super) struct LspTool {
     pub(super) scope: ToolScope,
 }
 
-/// What a call does.
+/// A call that was understood: a question to the server, or a rename to carry out.
 pub(super) enum Task {
-    /// It asks, and changes nothing.
+    /// Asks the server. Changes no file.
     Ask(Question),
-    /// It writes the edits of a rename.
+    /// Writes the files that a rename changes.
     Rename(Rewrites),
 }
 
@@ -239,7 +239,7 @@ impl Question {
         Ok(text)
     }
 
-    /// What a rename makes of the files that it changes. Changes nothing.
+    /// Asks the server which edits a rename takes, and works out the new text of each file. Writes nothing.
     async fn rename(&self, tool: &LspTool, context: &CallContext) -> Result<Rewrites, ToolError> {
         let (lease, key) = match self.server(tool, context).await {
             Ok(reached) => reached,
@@ -308,9 +308,9 @@ impl Question {
 
 /// Why a server cannot be asked.
 enum Reach {
-    /// It starts.
+    /// The server is still starting: the text for the model.
     NotYet(String),
-    /// It does not run, or cannot be shown the file.
+    /// The server cannot run, or cannot be shown the file.
     Never(ToolError),
 }
 

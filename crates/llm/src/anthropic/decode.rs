@@ -151,7 +151,7 @@ struct StartedBlock<'a> {
 }
 
 impl StartedBlock<'_> {
-    /// Whether it goes back as it came.
+    /// Whether it is half of a search of tools, which later requests repeat unchanged.
     fn is_search(&self) -> bool {
         search::ANTHROPIC.is_half(&self.kind, self.name.as_deref())
     }
