@@ -16,6 +16,7 @@ mod asker;
 mod attach;
 mod billing;
 mod commands;
+mod config;
 mod conformance;
 mod consents;
 mod demo;
@@ -122,6 +123,8 @@ enum Command {
     Commands(commands::CommandsArguments),
     /// Print what a session would tell its model: the system prompt and the tools
     Prompt(prompt::PromptArguments),
+    /// Show what the configuration sets, and what the models that it names cost
+    Config(config::ConfigArguments),
     /// List the models that are known, with limits and prices
     Models(models::ModelsArguments),
     /// List, show, export or delete sessions
@@ -399,6 +402,7 @@ fn execute(cli: Cli) -> CommandResult {
                 Command::Agents(arguments) => agents::agents(&common, &arguments),
                 Command::Commands(arguments) => Box::pin(commands::commands(&common, &arguments)).await,
                 Command::Prompt(arguments) => prompt::prompt(&common, arguments),
+                Command::Config(arguments) => config::config(&common, &arguments),
                 Command::Models(arguments) => Box::pin(models::models(&common, arguments)).await,
                 Command::Sessions(command) => Box::pin(sessions::sessions(&common, command)).await,
                 Command::Mcp(command) => Box::pin(mcp::mcp(&common, command)).await,

@@ -374,7 +374,7 @@ fn object(model: &ModelRef, facts: &ModelFacts, source: Option<Source>, key: &Ke
     })
 }
 
-fn source_name(source: Option<Source>) -> &'static str {
+pub(super) fn source_name(source: Option<Source>) -> &'static str {
     match source {
         Some(Source::Configured) => "configured",
         Some(Source::Loaded) => "loaded",

@@ -369,17 +369,7 @@ fn class<'p>(prices: &'p mut Prices, name: &str) -> Option<&'p mut Option<Decima
 
 /// A message that begins with the setting's key.
 pub(super) fn keyed(setting: &Setting, message: &dyn std::fmt::Display) -> String {
-    let mut names = setting.names.iter();
-    let path: Vec<String> = setting
-        .key
-        .path
-        .split('.')
-        .map(|segment| {
-            let name = if segment == NAME { names.next() } else { None };
-            shown(name.map_or(segment, String::as_str))
-        })
-        .collect();
-    format!("`{}`: {message}", path.join("."))
+    format!("`{}`: {message}", super::written::path(setting))
 }
 
 /// A key as it is shown in a message: quoted where TOML would need that, and never with line breaks.

@@ -51,6 +51,7 @@ mod upcoming;
 mod walls;
 mod web;
 mod workspace;
+mod written;
 
 pub use billing::BillingSettings;
 pub use budgets::BudgetSettings;
@@ -68,3 +69,4 @@ pub use settings::{ModelPreferences, ResolvedModel, Settings, Variables};
 pub use sinks::SinkSettings;
 pub(crate) use upcoming::NOTICE;
 pub use web::{SearchKind, WebSettings};
+pub use written::WrittenKey;

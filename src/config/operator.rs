@@ -12,6 +12,7 @@ use super::error::ConfigError;
 use super::permissions;
 use super::reader::Reader;
 use super::settings::{Settings, Variables};
+use super::written;
 
 /// The folder of agents, beside the file.
 const AGENTS: &str = "agents";
@@ -93,6 +94,7 @@ pub(super) fn apply(
     let text = text(&location.file, bytes)?;
     let document = Document::parse(&location.file, &text, &|_| Ok(()))?;
     settings.file = Some(location.file.clone());
+    settings.written = written::written(&document).into();
     Reader { document: &document, folder, variables, settings }.read()
 }
 

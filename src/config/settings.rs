@@ -34,6 +34,7 @@ use super::provider::{self, HeaderSource, ProviderSettings};
 use super::server::ServerSettings;
 use super::sinks::SinkSettings;
 use super::web::WebSettings;
+use super::written::WrittenKey;
 use super::{builtin, catalogue, operator, permissions, workspace};
 use crate::mock;
 
@@ -45,6 +46,8 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub struct Settings {
     /// The operator's file, where there is one.
     pub file: Option<PathBuf>,
+    /// The keys that it sets, in their order.
+    pub written: Arc<[WrittenKey]>,
     /// The model of sessions that name none.
     pub model: Option<ModelRef>,
     /// The model that writes titles.
@@ -187,6 +190,7 @@ impl Settings {
         let kept = Self::catalogue_file(config_flag, variables);
         let mut settings = Self {
             file: None,
+            written: Arc::default(),
             model: None,
             small_model: None,
             context_keep: 30,

@@ -189,3 +189,45 @@ fn a_workspace_can_take_a_tool_away() {
     stage.write(".playhouse/config.toml", "[permissions]\nbash = \"allow\"\n");
     stage.run(["go"]).is(2).says(["config.toml:2", "only make permissions stricter"]);
 }
+
+#[test]
+fn what_is_configured_is_shown_with_prices_and_their_sources_and_without_secrets() {
+    let stage = Stage::new(Model::new());
+    stage.configure(
+        r#"
+[providers.openai]
+headers.x-team = "a-secret"
+[providers.openai.models."gpt-5".cost]
+input = 2.5
+[providers.gw]
+dialect = "openai-chat"
+base_url = "http://localhost:1"
+[providers.gw.models."my/model"]
+context = 1000
+output = 100
+cost.output = 2
+"#,
+    );
+    let shown = stage.playhouse(["config"]).is(0).stdout;
+    for line in [
+        "  providers.gw.models.\"my/model\".context = 1000",
+        "providers.openai.headers.x-team = \"(hidden)\"",
+        "    input                  2.5  configured",
+        "    output                  10  built in",
+        "no price of input: what it costs is not known",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(!shown.contains("a-secret"));
+    let told: serde_json::Value =
+        serde_json::from_str(&stage.playhouse(["config", "--format", "json"]).is(0).stdout).unwrap();
+    let model =
+        |name: &str| told["models"].as_array().unwrap().iter().find(|model| model["model"] == name).unwrap();
+    assert_eq!(model("openai/gpt-5")["prices"]["input"], json!({"price": "2.5", "source": "configured"}));
+    assert_eq!(model("openai/gpt-5")["prices"]["output"]["source"], "built in");
+    assert_eq!(model("gw/my/model")["gaps"], json!(["input"]));
+    fs_err::write(&stage.config, "modle = \"x/y\"").unwrap();
+    stage.playhouse(["config"]).is(2).says(["unknown key `modle`", "did you mean"]);
+    fs_err::remove_file(&stage.config).unwrap();
+    stage.playhouse(["config"]).is(2).says(["there is no such file"]);
+}

@@ -100,6 +100,10 @@ fn what_a_pattern_of_file_names_matches_is_read() {
         ("cat */../keys/id", "deny: "),
         ("shopt -s globstar; cat ke**", "deny: "),
         ("mv keys/* src", "deny: "),
+        ("cat < keys/*", "deny: "),
+        ("echo $(<.e*)", "ask: read .env: "),
+        ("shopt -s dotglob; cat *", "ask: read .env: "),
+        ("shopt -s nocaseglob; cat keys/I*", "deny: "),
     ] {
         let said = verdict(&stage, command);
         assert!(said.starts_with(begin), "{command}: {said}");

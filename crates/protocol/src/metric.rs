@@ -124,8 +124,15 @@ pub const QUALITIES: &[&str] = &["reported", "estimated", "unreconciled"];
 /// What budgets are of.
 pub const BUDGETS: &[&str] = &["turn", "session", "tenant"];
 /// Limits of tenants.
-pub const LIMITS: &[&str] =
-    &["sessions", "running_turns", "tokens_per_minute", "spend_per_day", "subscribers", "storage"];
+pub const LIMITS: &[&str] = &[
+    "sessions",
+    "running_turns",
+    "tokens_per_minute",
+    "spend_per_day",
+    "subscribers",
+    "questions",
+    "storage",
+];
 /// What takes up storage of tenants.
 pub const STORAGE_KINDS: &[&str] = &["outputs", "homes", "attachments", "undo"];
 

@@ -94,7 +94,7 @@ pub(super) async fn rows(client: &Client, arguments: RowArguments) -> Result<(),
 }
 
 /// Names of columns, and where their values stand in a row.
-const COLUMNS: [(&str, &str); 38] = [
+const COLUMNS: [(&str, &str); 39] = [
     ("id", "/id"),
     ("started", "/started"),
     ("ended", "/ended"),
@@ -133,6 +133,7 @@ const COLUMNS: [(&str, &str); 38] = [
     ("key_name", "/key/name"),
     ("corrects", "/corrects"),
     ("late", "/late"),
+    ("calls", "/calls"),
 ];
 
 /// A row as a line. Lists and labels are JSON in a cell; what is absent is empty.
@@ -160,7 +161,7 @@ mod tests {
         });
         let line = csv(&row);
         assert!(line.starts_with("row_1,,5,\"a,b\",,"), "{line}");
-        let tail = ",,0.021,USD,,,,\"{\"\"customer\"\":\"\"c-42\"\"}\",key_1,ci,,\n";
+        let tail = ",,0.021,USD,,,,\"{\"\"customer\"\":\"\"c-42\"\"}\",key_1,ci,,,\n";
         assert!(line.contains(",7,0,0,0,0,0,0,0") && line.ends_with(tail), "{line}");
     }
 }

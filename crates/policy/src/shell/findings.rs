@@ -35,6 +35,8 @@ pub(super) struct Findings {
     obeyed: Vec<String>,
     /// Whether it writes files whose names are not known.
     writes_any: bool,
+    /// Whether it may change what patterns match.
+    loose_patterns: bool,
     unknown: usize,
 }
 
@@ -47,6 +49,8 @@ impl Findings {
         } else if let Some(file) = self.obeyed.iter().find(|file| self.written.contains(file)).cloned() {
             self.doubt(&file, "a program obeys a file that the script itself writes");
         }
+        let is_loose = self.loose_patterns;
+        self.script.folders.iter_mut().filter(|used| used.matched).for_each(|used| used.loose = is_loose);
         self.script
     }
 
@@ -193,6 +197,11 @@ impl Findings {
         const WHY: &str = "a directory that is not known";
         self.doubt(text, WHY);
         self.unknown(text, WHY);
+    }
+
+    /// The script may let its patterns match hidden files, and names in other letters.
+    pub(super) fn loosens_patterns(&mut self) {
+        self.loose_patterns = true;
     }
 
     /// The script makes this file.

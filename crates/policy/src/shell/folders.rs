@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{BRACES, PATTERN, Word};
+use super::words::Word;
 use super::{git, operands, paths};
 
 /// A command that reads folders.
@@ -25,6 +25,9 @@ pub struct FolderUse {
     /// Whether `words` are patterns of file names, and it reads the files that they match.
     #[serde(default)]
     pub matched: bool,
+    /// Whether the script may let its patterns match more than is usual: hidden files, and names in other letters.
+    #[serde(default)]
+    pub loose: bool,
 }
 
 /// When a command reads folders.
@@ -113,12 +116,15 @@ pub(super) fn read(name: &str, words: &[Word]) -> Option<FolderUse> {
 fn matched(name: &str, words: &[Word]) -> Option<FolderUse> {
     // A pattern of the command's own, as grep has one.
     let own = paths::pattern_of(name, words);
-    let is_pattern = |(at, word): &(usize, &Word)| {
-        Some(*at) != own && matches!(word.doubt, Some(PATTERN | BRACES)) && !word.text.contains(['$', '`'])
-    };
-    let patterns = words.iter().enumerate().skip(1).filter(is_pattern);
-    let words: Vec<String> = patterns.map(|(_, word)| word.text.clone()).collect();
+    let others = words.iter().enumerate().skip(1).filter(|(at, _)| Some(*at) != own);
+    let words: Vec<String> = others.filter_map(|(_, word)| word.pattern()).map(str::to_owned).collect();
     (!words.is_empty()).then(|| FolderUse { words, matched: true, ..FolderUse::default() })
+}
+
+/// What `<` reads, where its target is a pattern.
+pub(super) fn redirected(target: &Word) -> Option<FolderUse> {
+    let words = vec![target.pattern()?.to_owned()];
+    Some(FolderUse { words, matched: true, ..FolderUse::default() })
 }
 
 /// Whether a call of git shows changes of files in the worktree. Those of what it keeps are not meant.
@@ -195,7 +201,7 @@ mod tests {
     use super::*;
 
     fn words(script: &str) -> Vec<Word> {
-        script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect()
+        script.split(' ').map(Word::plain).collect()
     }
 
     #[test]
@@ -245,6 +251,10 @@ mod tests {
         };
         assert_eq!(patterns("cat keys/* 'a*' b; head -n 3 *.[ch] {a,b}"), ["keys/*", "*.[ch] {a,b}"]);
         assert_eq!(patterns("cp k?y /tmp; echo *; rm *; ls *; cat \"$x\""), ["k?y"]);
+        assert_eq!(patterns("cat < keys/a*; echo $(<.e*)"), ["keys/a*", ".e*"]);
+        assert_eq!(patterns("cat 'k[a]'* \"b-\"?c \\*d*; cat k'{a,b}'*"), ["k?a?* b??c ?d*", "k?a?b?*"]);
+        let is_loose = |script| super::super::analyse(script).folders[0].loose;
+        assert_eq!([is_loose("cat *"), is_loose("shopt -s dotglob; cat *")], [false, true]);
         let none = "head -n $((2*3)) a; grep ^$x.* a; grep a*b c; head -n ${#a[@]} b; jq \".[] | $x\" c";
         assert_eq!(patterns(none), [""; 0]);
         assert_eq!(paths::split_pattern("keys/a/b*/c?"), ("keys/a", "b*/c?"));

@@ -218,8 +218,7 @@ mod tests {
     use super::*;
 
     fn is_doubtful(script: &str) -> bool {
-        let words: Vec<Word> =
-            script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
+        let words: Vec<Word> = script.split(' ').map(Word::plain).collect();
         matches!(code(&words[0].text, &words), Some(Code::Doubtful(_)))
     }
 

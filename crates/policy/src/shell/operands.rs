@@ -456,12 +456,11 @@ mod tests {
             ("zip a.zip -@", None),
             ("7z a a.7z keys", None),
         ] {
-            let words: Vec<Word> =
-                script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
+            let words: Vec<Word> = script.split(' ').map(Word::plain).collect();
             assert_eq!(known(&words[0].text, &words).as_deref(), expected, "{script}");
         }
-        let glob = [("grep", None), ("-r", None), ("x", None), ("a.txt", None), ("$X", Some("a variable"))];
-        let words: Vec<Word> = glob.map(|(text, doubt)| Word { text: text.into(), doubt }).into();
+        let mut words = ["grep", "-r", "x", "a.txt"].map(Word::plain).to_vec();
+        words.push(Word::doubtful("$X", "a variable"));
         assert_eq!(known("grep", &words), None);
     }
 }

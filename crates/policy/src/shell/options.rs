@@ -268,8 +268,7 @@ mod tests {
     use super::*;
 
     fn is_doubtful(script: &str) -> bool {
-        let words: Vec<Word> =
-            script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
+        let words: Vec<Word> = script.split(' ').map(Word::plain).collect();
         doubt(&words[0].text, &words).is_some()
     }
 

@@ -280,7 +280,7 @@ mod tests {
             ("/dev/null", &[]),
             ("", &[]),
         ] {
-            let word = Word { text: argument.into(), doubt: None };
+            let word = Word::plain(argument);
             assert_eq!(in_argument(&word), expected, "{argument}");
         }
     }
@@ -300,11 +300,11 @@ mod tests {
             ("src/*.rs", &["src"], true),
             ("$?", &[], false),
         ] {
-            let word = Word { text: text.into(), doubt: Some("a variable") };
+            let word = Word::doubtful(text, "a variable");
             assert_eq!((in_argument(&word), unknown(&word).is_some()), (path.to_vec(), is_unknown), "{text}");
         }
         for (text, is_unknown) in [("$((1 + 1))", false), ("$((1))$X", true), ("$((1))*))", true)] {
-            let sum = Word { text: text.into(), doubt: Some(super::super::words::ARITHMETIC) };
+            let sum = Word::doubtful(text, super::super::words::ARITHMETIC);
             assert_eq!(unknown(&sum).is_some(), is_unknown, "{text}");
         }
     }
@@ -321,8 +321,7 @@ mod tests {
             ("rg --files /etc", None),
             ("cat /etc", None),
         ] {
-            let words: Vec<Word> =
-                script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
+            let words: Vec<Word> = script.split(' ').map(Word::plain).collect();
             let name = script.split(' ').next().unwrap();
             assert_eq!(pattern_of(name, &words), expected, "{script}");
         }

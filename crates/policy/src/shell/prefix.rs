@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     fn offered(text: &str) -> Vec<String> {
-        let words = text.split(' ').map(|text| Word { text: text.into(), doubt: None });
+        let words = text.split(' ').map(Word::plain);
         always(&words.collect::<Vec<_>>())
     }
 

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     fn words(script: &[&str]) -> Vec<Word> {
-        script.iter().map(|text| Word { text: (*text).into(), doubt: None }).collect()
+        script.iter().map(|text| Word::plain(*text)).collect()
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Walker<'_, '_> {
                 "herestring_redirect" => {
                     inputs += 1;
                     let string = redirect.named_child(0).map(|child| word(child, self.source));
-                    if let Some(Word { text, doubt: None }) = string {
+                    if let Some(Word { text, doubt: None, .. }) = string {
                         known += 1;
                         walk(&text, depth + 1, self.found);
                     }

@@ -7,7 +7,7 @@ use tree_sitter::{Node, ParseOptions, ParseState, Parser, Tree};
 use super::effects::Effect;
 use super::findings::Findings;
 use super::words::word;
-use super::{Command, DEEPEST, paths};
+use super::{Command, DEEPEST, folders, paths};
 use crate::{AccessKind, Known};
 
 /// How often the parsers of one analysis may look up whether to go on before they give up. They look up after a fixed amount of work, so that
@@ -67,6 +67,10 @@ const STRUCTURE: &[&str] = &[
     "word",
 ];
 
+/// What a script names that has its patterns match hidden files, or names in other letters.
+const LOOSENING: &[&str] =
+    &["shopt", "setopt", "dotglob", "nocaseglob", "globdots", "BASHOPTS", "GLOBIGNORE"];
+
 /// Variables that say where directories are.
 pub(super) const PLACES: &[&str] = &["CDPATH", "DIRSTACK", "HOME", "OLDPWD", "PWD"];
 
@@ -96,6 +100,9 @@ pub(super) fn walk(source: &str, depth: usize, found: &mut Findings) {
     }
     if !found.spend(source.len()) {
         return;
+    }
+    if LOOSENING.iter().any(|name| source.contains(name)) {
+        found.loosens_patterns();
     }
     // The grammar and the shell read these differently, or not at all.
     if source.contains(['\0', '\r']) {
@@ -347,6 +354,8 @@ impl<'s> Walker<'_, 's> {
             self.found.argument(&target, kind);
             if writes {
                 self.found.written_somewhere(&target.text, Known::Aside, doubt);
+            } else if let Some(read) = folders::redirected(&target) {
+                self.found.reads_folders(read, None);
             }
             return;
         }

@@ -16,16 +16,35 @@ pub(super) struct Word {
     pub(super) text: String,
     /// Why the command may get something else.
     pub(super) doubt: Option<&'static str>,
+    /// Where it is in doubt, and quotes keep some of it from being a pattern of file names: the pattern, with `?` for these
+    /// characters.
+    unquoted: Option<String>,
 }
 
 impl Word {
-    fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), doubt: None }
+    pub(super) fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), doubt: None, unquoted: None }
     }
 
-    fn doubtful(text: &str, why: &'static str) -> Self {
-        Self { text: text.to_owned(), doubt: Some(why) }
+    pub(super) fn doubtful(text: &str, why: &'static str) -> Self {
+        Self { doubt: Some(why), ..Self::plain(text) }
     }
+
+    /// The pattern of file names that it is, if it is one. It matches all that a shell would put in its place, and perhaps more.
+    pub(super) fn pattern(&self) -> Option<&str> {
+        let is_pattern = matches!(self.doubt, Some(PATTERN | BRACES)) && !self.text.contains(['$', '`']);
+        is_pattern.then(|| self.unquoted.as_deref().unwrap_or(&self.text))
+    }
+}
+
+/// Whether a character means something in patterns of file names, or in braces.
+fn is_special(character: char) -> bool {
+    "*?[]{},!^-\\".contains(character)
+}
+
+/// What was in quotes, as a pattern.
+fn unquoted(text: &str) -> String {
+    text.chars().map(|character| if is_special(character) { '?' } else { character }).collect()
 }
 
 /// The word that `node` is.
@@ -54,30 +73,34 @@ pub(super) fn word(node: Node<'_>, source: &str) -> Word {
 /// A word without quotes: a backslash takes the meaning from what follows.
 fn bare(text: &str) -> Word {
     let mut plain = String::with_capacity(text.len());
+    let mut pattern = String::with_capacity(text.len());
     let mut characters = text.chars();
     let mut doubt = None;
     while let Some(character) = characters.next() {
         match character {
             '\\' => match characters.next() {
                 Some('\n') => {}
-                Some(escaped) => plain.push(escaped),
+                Some(escaped) => {
+                    plain.push(escaped);
+                    pattern.push(if is_special(escaped) { '?' } else { escaped });
+                    continue;
+                }
                 None => doubt = Some("a backslash at the end"),
             },
-            '*' | '?' | '[' => {
-                doubt = Some(PATTERN);
-                plain.push(character);
-            }
-            '$' | '`' => {
-                doubt = Some("a variable");
-                plain.push(character);
-            }
-            _ => plain.push(character),
+            '*' | '?' | '[' => doubt = Some(PATTERN),
+            '$' | '`' => doubt = Some("a variable"),
+            _ => {}
+        }
+        if character != '\\' {
+            plain.push(character);
+            pattern.push(character);
         }
     }
     if plain.contains('{') && (plain.contains(',') || plain.contains("..")) {
         doubt = doubt.or(Some(BRACES));
     }
-    Word { text: plain, doubt }
+    let unquoted = (doubt.is_some() && pattern != plain).then_some(pattern);
+    Word { text: plain, doubt, unquoted }
 }
 
 fn quoted(node: Node<'_>, text: &str) -> Word {
@@ -110,7 +133,8 @@ fn quoted(node: Node<'_>, text: &str) -> Word {
 
 fn concatenation(node: Node<'_>, source: &str) -> Word {
     let mut cursor = node.walk();
-    let (mut joined, mut doubt, mut end) = (String::new(), None, node.start_byte());
+    let (mut joined, mut pattern) = (String::new(), String::new());
+    let (mut doubt, mut end) = (None, node.start_byte());
     for child in node.children(&mut cursor) {
         if child.start_byte() != end {
             doubt = doubt.or(Some("a word that is put together"));
@@ -119,6 +143,13 @@ fn concatenation(node: Node<'_>, source: &str) -> Word {
         let part = word(child, source);
         doubt = doubt.or(part.doubt);
         joined.push_str(&part.text);
+        let is_bare = child.kind() == "word" && !source[child.byte_range()].contains('\\');
+        match &part.unquoted {
+            Some(part) => pattern.push_str(part),
+            // Braces need not stand in one part.
+            None if part.doubt.is_some() || is_bare || !child.is_named() => pattern.push_str(&part.text),
+            None => pattern.push_str(&unquoted(&part.text)),
+        }
     }
     if end != node.end_byte() {
         doubt = doubt.or(Some("a word that is put together"));
@@ -127,5 +158,6 @@ fn concatenation(node: Node<'_>, source: &str) -> Word {
     if raw.contains('{') && (raw.contains(',') || raw.contains("..")) {
         doubt = doubt.or(Some(BRACES));
     }
-    Word { text: joined, doubt }
+    let unquoted = (doubt.is_some() && pattern != joined).then_some(pattern);
+    Word { text: joined, doubt, unquoted }
 }

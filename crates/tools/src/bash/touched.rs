@@ -40,15 +40,19 @@ pub(super) struct Pattern {
     text: String,
     /// Absent for what is written in a way of shells only: then each file counts as matched.
     glob: Option<GlobMatcher>,
+    /// Whether it matches hidden files as well.
+    hidden: bool,
 }
 
 impl Pattern {
-    fn of(text: &str) -> Self {
+    /// `loose` is whether it may match hidden files, and names in other letters.
+    fn of(text: &str, loose: bool) -> Self {
         let of_shells = ["[[:", "[[.", "[[=", "(", "\\"];
         let is_range = text.contains('{') && text.contains("..");
         let is_plain = !is_range && !of_shells.iter().any(|form| text.contains(form));
-        let glob = GlobBuilder::new(text).literal_separator(true).build().ok().filter(|_| is_plain);
-        Self { text: text.to_owned(), glob: glob.map(|glob| glob.compile_matcher()) }
+        let glob = GlobBuilder::new(text).literal_separator(true).case_insensitive(loose).build();
+        let glob = glob.ok().filter(|_| is_plain).map(|glob| glob.compile_matcher());
+        Self { text: text.to_owned(), glob, hidden: loose }
     }
 
     /// Whether it matches this path below its folder. Names that begin with a dot are matched by a dot only.
@@ -57,7 +61,7 @@ impl Pattern {
         let begins_with_dot = |name: &OsStr| name.as_encoded_bytes().starts_with(b".");
         let is_hidden =
             |(name, part): (&OsStr, &str)| begins_with_dot(name) && part.starts_with(['*', '?', '[']);
-        glob.is_match(path) && !path.iter().zip(self.text.split('/')).any(is_hidden)
+        glob.is_match(path) && (self.hidden || !path.iter().zip(self.text.split('/')).any(is_hidden))
     }
 }
 
@@ -152,7 +156,7 @@ impl Touched<'_> {
     /// The folders in the workspace that commands read: what there is of their words, and where they run if there is nothing yet.
     fn folders(&self, used: &[FolderUse]) -> Vec<Folder> {
         let mut folders: Vec<Folder> = Vec::new();
-        for &FolderUse { ref words, ref bases, visible_only, matched, .. } in used {
+        for &FolderUse { ref words, ref bases, visible_only, matched, loose, .. } in used {
             let found = |word: &str| -> Vec<Resolved> {
                 let places = self.places(word, bases).unwrap_or_default();
                 places.iter().filter_map(|place| self.found(place)).collect()
@@ -164,7 +168,7 @@ impl Touched<'_> {
                         folders.extend(found(".").into_iter().map(all));
                         continue;
                     }
-                    let pattern = Pattern::of(pattern);
+                    let pattern = Pattern::of(pattern, loose);
                     let below = |place| Folder { place, visible_only, pattern: Some(pattern.clone()) };
                     folders.extend(found(folder).into_iter().map(below));
                 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn told(script: &str) -> String {
-    let words: Vec<Word> = script.split(' ').map(|text| Word { text: text.into(), doubt: None }).collect();
+    let words: Vec<Word> = script.split(' ').map(Word::plain).collect();
     let effects = known(script.split(' ').next().unwrap(), &words);
     let effects = effects.iter().map(|Effect { path, kind, known, into, if_there }| {
         let kind = match (kind, known) {
