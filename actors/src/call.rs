@@ -14,9 +14,10 @@ use std::time::Instant;
 
 use futures::FutureExt as _;
 use playhouse_policy::Verdict;
+use playhouse_protocol::consent::Risk;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{Attachment, CallInput, CallOutcome};
-use playhouse_protocol::record::ArtifactCaptured;
+use playhouse_protocol::record::{ArtifactCaptured, Effect};
 use playhouse_protocol::{ChangeSet, CommandError, Delegate, SessionId, WallsInForce};
 use playhouse_session::{CallReport, PreparedCall};
 use playhouse_tools::{
@@ -223,7 +224,7 @@ async fn prepare(
         effect: prepared.effect,
         recovery: prepared.recovery,
         verdict,
-        risk: tool.risk(),
+        risk: risk_of(tool.risk(), prepared.effect),
         preview: prepared.preview.clone(),
         diff: is_diff(tool.as_ref(), &prepared.preview),
         walls,
@@ -233,6 +234,11 @@ async fn prepare(
     };
     state.prepared = Some((tool, prepared));
     Ok(judged)
+}
+
+/// The risk of one call, as people see it: a tool that is safe since it usually reads may have calls that write.
+fn risk_of(tool: Risk, effect: Effect) -> Risk {
+    if effect == Effect::Workspace && tool == Risk::Safe { Risk::Dangerous } else { tool }
 }
 
 /// The walls that hold what the call starts: the first that starts something builds them.

@@ -175,6 +175,20 @@ fn a_rename_is_shown_and_then_made_as_edits_are() {
     let (told, now) = renamed("{ \"*\" = \"allow\", \"b.*\" = \"deny\" }");
     assert!(told[1].contains("denied") && told[1].contains("b.acc"), "{}", told[1]);
     assert_eq!(now, ["fine\nwords\n", "fine words\r\n"]);
+
+    // Whoever is asked sees that it writes, though the tool usually reads.
+    let stage = Stage::new(Model::new().step(rename(true)).step(text("Done.")));
+    stage.configure(&configuration("pull").replacen("\"*\" = \"allow\"\n", "edit = \"ask\"\n", 1));
+    stage.write("a.acc", "fine\nwords\n").write("b.acc", "fine words\r\n");
+    let serving = Serving::start(&stage, LISTENING);
+    let (_, made) = asked(&serving, "POST", "/v1/sessions", &json!({"workspace": stage.workspace}));
+    let prompts = format!("/v1/sessions/{}/prompts", made["id"].as_str().unwrap());
+    assert_eq!(asked(&serving, "POST", &prompts, &json!({"text": "go"})).0, 202);
+    let waiting = || asked(&serving, "GET", "/v1/consents", &Value::Null).1["consents"].clone();
+    until("somebody is asked", || waiting().as_array().is_some_and(|all| !all.is_empty()));
+    let waiting = waiting();
+    // Absent for `dangerous`.
+    assert_eq!((&waiting[0]["tool"], &waiting[0]["risk"]), (&json!("lsp"), &Value::Null), "{waiting}");
 }
 
 fn edit_of(path: &str) -> mock_llm::Step {

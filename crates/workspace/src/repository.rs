@@ -13,6 +13,7 @@
 //!
 //! Submodules are left out: git would look into each of them with its own configuration.
 
+pub(crate) mod attributes;
 mod changes;
 mod copies;
 mod history;
@@ -296,6 +297,8 @@ struct Held {
     base: Option<String>,
     /// Rules of what is ignored.
     exclude: Option<String>,
+    /// Contents may be converted by what lies neither in the worktree nor in the repository.
+    converts_elsewhere: bool,
 }
 
 impl Held {
@@ -333,7 +336,8 @@ impl Held {
             }
         };
         let exclude = common.text("info/exclude", LONGEST_LIST);
-        Ok(Some(Self { worktree, objects, stand_in, base, exclude }))
+        let converts_elsewhere = attributes::convert_elsewhere(&own, &common);
+        Ok(Some(Self { worktree, objects, stand_in, base, exclude, converts_elsewhere }))
     }
 
     /// The files that may have changed. `listed` is what git says of the index.

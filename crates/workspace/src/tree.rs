@@ -44,8 +44,11 @@ const MOST_TOLD: u64 = 128 * 1024 * 1024;
 const TELLING: Duration = Duration::from_secs(5);
 /// Changed files without a content that one answer names.
 const MOST_UNKNOWN: usize = 100;
-/// How long a workspace that took too long is not looked at again.
+/// How long a workspace that has too many files, or took too long each time, is not looked at again.
 const QUIET: Duration = Duration::from_secs(600);
+/// One that took too long for the first time is looked at again after so many times what a look may take, and twice as long after each
+/// further one: the machine may have been busy.
+const PAUSE: u32 = 10;
 /// How far the clock of a file system may be behind that of the engine: it moves with the kernel's timer.
 const BEHIND: Duration = Duration::from_millis(10);
 /// Turns of which it is known what they may still keep.
@@ -186,6 +189,8 @@ struct State {
     held: HashMap<Box<[u8]>, usize>,
     /// Until when nothing is looked at, and why.
     quiet: Option<(Instant, String)>,
+    /// Looks that took too long, one after the other.
+    slow: u32,
     /// What may still be kept for each of the last turns.
     room: Vec<(Arc<str>, u64)>,
     next: u64,
@@ -247,6 +252,7 @@ impl TreeIndex {
             running: Vec::new(),
             held: HashMap::new(),
             quiet: None,
+            slow: 0,
             room: Vec::new(),
             next: 0,
         };
@@ -366,6 +372,14 @@ impl TreeIndex {
         let count = seen.files.len().max(state.files.as_ref().map_or(0, Files::len));
         let walked = walked.and(if count > self.limits.files { Err(Stopped::TooMany) } else { Ok(()) });
         if let Err(stopped) = walked {
+            let quiet = match stopped {
+                Stopped::TooSlow => {
+                    let pause = self.limits.scan.saturating_mul(PAUSE << state.slow.min(10)).min(QUIET);
+                    state.slow += 1;
+                    pause
+                }
+                _ => QUIET,
+            };
             let why = self.stopped(stopped);
             for running in &mut state.running {
                 if !running.gaps.contains(&why) {
@@ -376,9 +390,10 @@ impl TreeIndex {
             state.folders.clear();
             state.tracked = None;
             self.end_watch(state);
-            state.quiet = Some((Instant::now() + QUIET, why.clone()));
+            state.quiet = Some((Instant::now() + quiet, why.clone()));
             return Err(why);
         }
+        state.slow = 0;
         if let (Some(watch), Some(renewed)) = (&mut state.watch, renewed) {
             renewed(watch);
             watch.is_whole(outside.flatten());

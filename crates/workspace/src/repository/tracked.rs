@@ -23,6 +23,8 @@ pub struct Tracked {
     entries: BTreeMap<Vec<u8>, Entry>,
     indexed: Moment,
     objects: Objects,
+    /// Contents may be converted by what lies neither in the worktree nor in the repository.
+    converts_elsewhere: bool,
 }
 
 impl Repository {
@@ -47,7 +49,8 @@ impl Repository {
             let entries = index::parse(&listed).ok_or_else(unreadable)?;
             let indexed = held.stand_in.indexed;
             let entries = entries.into_iter().map(|entry| (entry.path.clone(), entry)).collect();
-            Ok(Some(Tracked { entries, indexed, objects: held.objects }))
+            let Held { objects, converts_elsewhere, .. } = held;
+            Ok(Some(Tracked { entries, indexed, objects, converts_elsewhere }))
         })
         .await
     }
@@ -65,8 +68,11 @@ impl Tracked {
     }
 
     /// The object with the content of a file that has these facts; `None` unless it is surely the one that git saw, and lies
-    /// in a pack.
+    /// in a pack, and only the worktree and the repository may say how contents are converted.
     pub(crate) fn packed(&self, path: &[u8], facts: &Stat) -> Option<&str> {
+        if self.converts_elsewhere {
+            return None;
+        }
         let entry = self.entries.get(path).filter(|entry| entry.stage == 0)?;
         let is_it = entry.is_surely(facts, self.indexed) && self.objects.is_packed(&entry.id);
         is_it.then_some(entry.id.as_str())

@@ -183,6 +183,38 @@ async fn what_git_packed_is_not_kept_and_can_be_had_without_git() {
     assert!(seen.not_covered.is_empty(), "{:?}", seen.not_covered);
 }
 
+#[tokio::test]
+async fn where_attributes_may_lie_elsewhere_contents_are_kept() {
+    let stage = Stage::new(&[("packed", "in a pack\n")]);
+    stage.git("init -q");
+    stage.git("config core.attributesFile /nowhere");
+    stage.git("add -A");
+    stage.git("commit -qm x");
+    stage.git("repack -adq");
+    let past = std::time::SystemTime::now() - Duration::from_secs(60);
+    fs::File::options().write(true).open(stage.root.join("packed")).unwrap().set_modified(past).unwrap();
+    stage.git("status -s");
+    stage.index.ask_git().await;
+    let tracking = stage.begin("s");
+    let content = stage.index.lock().files.as_ref().unwrap()[b"packed".as_slice()].content.clone();
+    assert!(matches!(content, Content::Spooled(_)), "{content:?}");
+    drop(tracking);
+}
+
+#[test]
+fn a_workspace_that_takes_too_long_is_looked_at_ever_more_rarely() {
+    let scan = Duration::from_nanos(1);
+    let stage = Stage::with(TreeLimits { scan, ..TreeLimits::default() }, &[("a", "x")]);
+    let pause = || {
+        let seen = stage.seen(|| ());
+        assert!(seen.gaps.iter().any(|gap| gap.contains("takes longer than")), "{seen:?}");
+        stage.index.lock().slow
+    };
+    assert!(pause() < pause(), "the pause after the first time is over");
+    stage.index.lock().slow = 60;
+    assert!(pause() > 60, "however often");
+}
+
 #[test]
 fn what_git_ignores_is_seen_and_not_kept_unless_it_is_named() {
     let include = vec!["/conf/*.local".to_owned(), "*.env".to_owned()];

@@ -16,6 +16,7 @@ use super::spool::Spool;
 use super::watch::{Dirty, Watch};
 use super::{Content, Differing, Entry, Files, LARGEST, Stamp, Why, folder_of};
 use crate::door::leftovers::is_temporary;
+use crate::repository::attributes::CONVERTING;
 use crate::repository::unknown::{Rules, is_ignored, rules_in};
 use crate::repository::{LONGEST_LIST, Tracked};
 use crate::{hash, hash_of};
@@ -26,8 +27,6 @@ const DEEPEST: usize = 128;
 const TICK: Duration = Duration::from_millis(50);
 /// Bytes of files whose content is not kept that are read for their hash, in one look.
 const MOST_HASHED: u64 = 256 * 1024 * 1024;
-/// Attributes by which git changes a content in a way that its length does not show.
-const CONVERTING: [&str; 3] = ["filter", "ident", "working-tree-encoding"];
 
 /// Which ignored files count all the same.
 #[derive(Debug)]
