@@ -7,11 +7,13 @@
 //! or did within these seconds, keeps none. A place in it is a generation of the engine and a position; a reader that falls
 //! behind is told which sessions changed meanwhile, and reads those from their logs.
 //!
+//! Once somebody reads the events of all tenants, they are kept once more, with places of their own.
+//!
 //! Requests of sub-sessions are not told twice: here the sub-session's own events tell them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use playhouse_protocol::{SessionId, SessionSummary};
@@ -88,11 +90,13 @@ struct Lanes {
     bytes: AtomicUsize,
     /// Counts what is written, for all tenants.
     writes: AtomicU64,
-    /// A lane is never removed: the positions of its tenant's events must go on counting up.
-    tenants: Mutex<HashMap<Arc<str>, Arc<Lane>>>,
+    /// By tenant, and `None` for all of them. A lane is never removed: the positions of its events must go on counting up.
+    tenants: Mutex<HashMap<Option<Arc<str>>, Arc<Lane>>>,
+    /// That of all tenants, once somebody read there.
+    all: OnceLock<Arc<Lane>>,
 }
 
-/// The newest events of one tenant.
+/// The newest events of one tenant, or of all.
 #[derive(Debug)]
 pub(crate) struct Lane {
     inner: Mutex<Inner>,
@@ -130,6 +134,8 @@ pub(crate) struct Outlet {
     lanes: Arc<Lanes>,
     lane: Arc<Lane>,
     mark: Arc<Mark>,
+    /// The same in the lane of all tenants.
+    among_all: Arc<Mark>,
 }
 
 /// Where a session changed last. Its outlet keeps it, so that nothing is looked up for an event.
@@ -145,6 +151,11 @@ struct Mark {
 impl Outlet {
     /// Adds events, with about how many bytes each takes.
     pub(crate) fn write(&self, events: impl IntoIterator<Item = (Arc<Published>, usize)>) {
+        let Some(all) = self.lanes.all.get() else {
+            return self.lanes.write(&self.lane, &self.mark, events);
+        };
+        let events: Vec<(Arc<Published>, usize)> = events.into_iter().collect();
+        self.lanes.write(all, &self.among_all, events.iter().cloned());
         self.lanes.write(&self.lane, &self.mark, events);
     }
 }
@@ -158,7 +169,8 @@ impl Hub {
     /// A hub that keeps up to `limit` bytes of events for each tenant.
     pub(crate) fn new(generation: u64, limit: usize) -> Self {
         let (bytes, writes) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Self { generation, lanes: Arc::new(Lanes { limit, bytes, writes, tenants: Mutex::default() }) }
+        let lanes = Lanes { limit, bytes, writes, tenants: Mutex::default(), all: OnceLock::new() };
+        Self { generation, lanes: Arc::new(lanes) }
     }
 
     /// The generation of the engine, which a place in the hub belongs to.
@@ -166,16 +178,17 @@ impl Hub {
         self.generation
     }
 
-    fn lane(&self, tenant: &Arc<str>) -> Arc<Lane> {
+    fn lane(&self, tenant: Option<&Arc<str>>) -> Arc<Lane> {
         let mut tenants = lock(&self.lanes.tenants);
-        Arc::clone(tenants.entry(Arc::clone(tenant)).or_insert_with(|| Arc::new(Lane::new())))
+        Arc::clone(tenants.entry(tenant.cloned()).or_insert_with(|| Arc::new(Lane::new())))
     }
 
     /// Where a session of this owner writes.
     pub(crate) fn outlet(&self, session: SessionId, owner: Owner) -> Outlet {
-        let lane = self.lane(&owner.tenant);
-        let mark = Arc::new(Mark { session, owner: Arc::new(owner), position: AtomicU64::new(0) });
-        Outlet { lanes: Arc::clone(&self.lanes), lane, mark }
+        let lane = self.lane(Some(&owner.tenant));
+        let owner = Arc::new(owner);
+        let mark = || Arc::new(Mark { session, owner: Arc::clone(&owner), position: AtomicU64::new(0) });
+        Outlet { lanes: Arc::clone(&self.lanes), lane, mark: mark(), among_all: mark() }
     }
 
     /// Whether it keeps no events.
@@ -209,7 +222,25 @@ impl Hub {
         after: Option<(u64, u64)>,
         wanted: impl Fn(&Owner) -> bool + Send + Sync + 'static,
     ) -> Listener {
-        let lane = self.lane(tenant);
+        self.join(self.lane(Some(tenant)), after, Box::new(wanted))
+    }
+
+    /// The same for the events of all tenants. Places there are others than those of one tenant.
+    pub fn listen_to_all(
+        &self,
+        after: Option<(u64, u64)>,
+        wanted: impl Fn(&Owner) -> bool + Send + Sync + 'static,
+    ) -> Listener {
+        let lane = self.lanes.all.get_or_init(|| self.lane(None));
+        self.join(Arc::clone(lane), after, Box::new(wanted))
+    }
+
+    fn join(
+        &self,
+        lane: Arc<Lane>,
+        after: Option<(u64, u64)>,
+        wanted: Box<dyn Fn(&Owner) -> bool + Send + Sync>,
+    ) -> Listener {
         let next = {
             let mut inner = lock(&lane.inner);
             inner.readers += 1;
@@ -223,7 +254,7 @@ impl Hub {
             }
             Some(_) => (next, true),
         };
-        Listener { lane, generation: self.generation, position, lost, wanted: Box::new(wanted) }
+        Listener { lane, generation: self.generation, position, lost, wanted }
     }
 }
 

@@ -1,8 +1,9 @@
-//! Events: of one session, and of all sessions of the tenant.
+//! Events: of one session, and of all sessions of the tenant, or of all tenants.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use playhouse_actors::Owner;
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::{CommandError, EventId, SessionId};
 use playhouse_session::tags::TagPlace;
@@ -129,10 +130,15 @@ pub(crate) async fn of_many(
     let admitted = app.admit_stream(&principal).await?;
     let after = after.map(|place| (place.generation, place.position));
     let (reached, of) = (app.clone(), principal.clone());
-    let listener = app.engine().hub().listen(&principal.tenant, after, move |owner| {
+    let wanted = move |owner: &Owner| {
         directory.as_ref().is_none_or(|directory| **directory == *owner.workspace)
             && reached.reaches(&of, &owner.workspace)
-    });
+    };
+    let hub = app.engine().hub();
+    let listener = match principal.all {
+        true => hub.listen_to_all(after, move |owner| *owner.tenant != *BY_HAND_TENANT && wanted(owner)),
+        false => hub.listen(&principal.tenant, after, wanted),
+    };
     Ok(sse::answer(&app, Many(listener), admitted))
 }
 

@@ -145,7 +145,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    fn of(body: Incoming) -> Self {
+    pub(crate) fn of(body: Incoming) -> Self {
         Self { body, read: Vec::new(), blocks: VecDeque::new(), last: String::new() }
     }
 

@@ -24,10 +24,11 @@ use playhouse_server::{
 use playhouse_store::{Store, Upkeep};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::Client;
-use crate::support::{PATIENCE, Served, Site, ask_unix, post_unix};
+use crate::client::{Client, Events};
+use crate::support::{PATIENCE, Served, Site, ask_unix, open, post_unix};
 use crate::wire_client::Wire;
 
 struct TestOperations;
@@ -135,6 +136,39 @@ async fn the_operator_lists_sessions_of_all_tenants_or_of_one() {
     assert_eq!(others["sessions"].as_array().unwrap().len(), 1);
     assert_eq!(others["sessions"][0].get("tenant"), None);
     assert_eq!(served.get("/v1/sessions?tenant=acme").await.problem(), "forbidden");
+    served.stop();
+    served.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_follows_the_sessions_of_all_tenants_or_of_one() {
+    let ground = Site::new();
+    let (served, client) = serve(&ground, Script::new(), None).await;
+    let socket = ground.folder.path().join("engine.sock");
+    let follow = async |query: &str| {
+        let stream = UnixStream::connect(&socket).await.unwrap();
+        let answer = open(stream, "localhost", "GET", &format!("/v1/events{query}"), &[], "").await;
+        assert_eq!(answer.status(), 200, "{query}");
+        let mut events = Events::of(answer.into_body());
+        // The place where it begins.
+        events.heartbeat().await;
+        events
+    };
+    let (mut all, mut acme) = (follow("").await, follow("?tenant=acme").await);
+    let mut made = Vec::new();
+    for tenant in ["local", "acme", "other"] {
+        made.push(create(&client, new_session(&ground, tenant)).await.to_string());
+    }
+    for id in &made {
+        assert_eq!(all.until("session.created").await["session"], *id);
+    }
+    assert_eq!(acme.until("session.created").await["session"], made[1]);
+    // Who comes back goes on.
+    let mut back = follow(&format!("?after={}", all.last)).await;
+    made.push(create(&client, new_session(&ground, "acme")).await.to_string());
+    for events in [&mut all, &mut acme, &mut back] {
+        assert_eq!(events.until("session.created").await["session"], made[3]);
+    }
     served.stop();
     served.ended().await;
 }

@@ -44,6 +44,27 @@ fn a_reader_is_given_what_is_its_tenants_and_wanted() {
 }
 
 #[test]
+fn a_reader_of_all_tenants_is_given_all_and_goes_on_where_it_was() {
+    let (hub, ids) = (Hub::new(7, 10_000), sessions(2));
+    let outlets = [hub.outlet(ids[0], owner("a", "/x")), hub.outlet(ids[1], owner("b", "/y"))];
+    let write = || outlets.iter().zip(&ids).for_each(|(outlet, id)| outlet.write([event(*id)]));
+    write();
+    let mut mine = hub.listen(&"a".into(), None, |_| true);
+    let (mut all, mut some) =
+        (hub.listen_to_all(None, |_| true), hub.listen_to_all(None, |owner| &*owner.tenant == "b"));
+    write();
+    assert_eq!((position(all.try_next()), position(all.try_next())), (Some(1), Some(2)));
+    assert_eq!((position(some.try_next()), position(mine.try_next())), (Some(2), Some(2)));
+    assert!(all.try_next().is_none() && some.try_next().is_none() && mine.try_next().is_none());
+    drop(all);
+    write();
+    let mut back = hub.listen_to_all(Some((7, 3)), |_| true);
+    assert_eq!((position(back.try_next()), back.place()), (Some(4), (7, 4)));
+    hub.close();
+    assert!(matches!(back.look(), Looked::Closed));
+}
+
+#[test]
 fn a_reader_that_comes_back_goes_on_or_hears_what_changed() {
     let (hub, ids) = (Hub::new(7, 250), sessions(3));
     let mine = owner("a", "/a");
@@ -75,7 +96,7 @@ fn what_is_not_remembered_any_more_is_not_told_as_unchanged() {
     let (hub, ids) = (Hub::new(1, 1), sessions(5));
     let mine = owner("a", "/a");
     let _watching = hub.listen(&mine.tenant, None, |_| true);
-    lock(&hub.lane(&mine.tenant).inner).remembered = 4;
+    lock(&hub.lane(Some(&mine.tenant)).inner).remembered = 4;
     for id in &ids {
         hub.outlet(*id, mine.clone()).write([event(*id)]);
     }
@@ -90,7 +111,7 @@ fn a_session_that_was_forgotten_or_has_two_outlets_is_told_when_it_changes_again
     let (hub, ids) = (Hub::new(1, 1), sessions(5));
     let mine = owner("a", "/a");
     let _watching = hub.listen(&mine.tenant, None, |_| true);
-    lock(&hub.lane(&mine.tenant).inner).remembered = 4;
+    lock(&hub.lane(Some(&mine.tenant)).inner).remembered = 4;
     let outlets: Vec<Outlet> = ids.iter().map(|id| hub.outlet(*id, mine.clone())).collect();
     let again = hub.outlet(ids[0], mine.clone());
     let changed_after = |after| {
@@ -119,7 +140,7 @@ fn nobody_keeps_old_events() {
     let (mine, began) = (owner("a", "/a"), Instant::now());
     let _watching = hub.listen(&mine.tenant, None, |_| true);
     let outlet = hub.outlet(ids[0], mine.clone());
-    let kept = || lock(&hub.lane(&mine.tenant).inner).events.len();
+    let kept = || lock(&hub.lane(Some(&mine.tenant)).inner).events.len();
     hub.age(began);
     outlet.write([event(ids[0]), event(ids[0])]);
     hub.age(began + KEPT_TO);
@@ -151,7 +172,7 @@ fn all_tenants_together_keep_what_the_budget_allows() {
     for mine in &tenants {
         let outlet = hub.outlet(ids[0], mine.clone());
         (0..20).for_each(|_| outlet.write([event(ids[0])]));
-        let kept = |owner: &Owner| lock(&hub.lane(&owner.tenant).inner).bytes;
+        let kept = |owner: &Owner| lock(&hub.lane(Some(&owner.tenant)).inner).bytes;
         let sum: usize = tenants.iter().map(kept).sum();
         assert_eq!(sum, hub.lanes.bytes.load(Relaxed));
         assert!(sum <= 8 * 1_000, "{sum}");
@@ -172,7 +193,7 @@ fn nothing_is_kept_where_nobody_reads_or_may_come_back() {
     let outlets: Vec<Outlet> = ids.iter().map(|id| hub.outlet(*id, mine.clone())).collect();
     let write = |number: usize| outlets[number].write([event(ids[number]), event(ids[number])]);
     let kept = || {
-        let lane = hub.lane(&mine.tenant);
+        let lane = hub.lane(Some(&mine.tenant));
         let inner = lock(&lane.inner);
         (inner.events.len(), inner.changed.len())
     };
