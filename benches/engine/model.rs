@@ -144,8 +144,11 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 fn edits(steps: usize, asks: bool) -> Model {
     let read = Model::new().step(tokens(40).call("read", json!({"filePath": EDITED})));
     let hover = json!({"operation": "hover", "filePath": EDITED, "line": 1, "character": 1});
-    let (begun, steps) =
-        if asks { (read.step(tokens(40).call("lsp", hover)), steps - 1) } else { (read, steps) };
+    let (begun, steps) = if asks {
+        (read.step(tokens(40).call("lsp", hover)), steps.saturating_sub(1))
+    } else {
+        (read, steps)
+    };
     (1..steps).fold(begun, |model, step| {
         let (old, new) = (format!("version {} ", step - 1), format!("version {step} "));
         model.step(tokens(40).call("edit", json!({"filePath": EDITED, "oldString": old, "newString": new})))

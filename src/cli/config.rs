@@ -1,4 +1,4 @@
-//! `playhouse config`: what the operator's file sets, and what the models in use cost by that.
+//! `playhouse config`: what the operator's file sets, and what the models that it names cost by that.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,7 +51,7 @@ fn in_use(settings: &Settings) -> BTreeMap<ModelRef, Vec<String>> {
     for agent in settings.agents.iter() {
         agent.model.iter().for_each(|model| add(model, format!("agent {}", agent.name)));
     }
-    settings.preferences.keys().for_each(|model| add(model, "section".to_owned()));
+    settings.preferences.keys().for_each(|model| add(model, "own settings".to_owned()));
     used.retain(|model, _| model.provider != mock::PROVIDER);
     used
 }
@@ -68,7 +68,7 @@ struct ModelPrices {
     /// Factors, each with where it stands.
     multiples: Vec<(String, String, &'static str)>,
     gaps: Vec<String>,
-    /// The same in words.
+    /// What follows from the gaps, in words.
     lacks: Option<String>,
 }
 
@@ -142,14 +142,14 @@ impl ModelPrices {
     }
 }
 
-/// All of it, for people.
+/// The keys and the prices, for people.
 fn described(common: &Common, settings: &Settings, prices: &[ModelPrices]) -> String {
     let mut out = match &settings.file {
         Some(file) => format!("{}\n", file.display()),
         None => {
             let place = Settings::place(common.config.as_deref(), &variable);
             let place = place.map(|file| format!(" ({} is not there)", file.display())).unwrap_or_default();
-            format!("no configuration file{place}: every key has its default\n")
+            format!("no configuration file{place}: keys have their defaults\n")
         }
     };
     for WrittenKey { path, line, value } in settings.written.iter() {
@@ -160,7 +160,7 @@ fn described(common: &Common, settings: &Settings, prices: &[ModelPrices]) -> St
     }
     out.push_str(match prices.is_empty() {
         true => "\nNo model is named here. `playhouse models` has the prices of all.\n",
-        false => "\nPrices in US dollars per million tokens, and where each stands\n",
+        false => "\nPrices in US dollars per million tokens, and the source of each\n",
     });
     prices.iter().for_each(|model| model.describe(&mut out));
     out

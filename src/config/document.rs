@@ -369,7 +369,12 @@ fn class<'p>(prices: &'p mut Prices, name: &str) -> Option<&'p mut Option<Decima
 
 /// A message that begins with the setting's key.
 pub(super) fn keyed(setting: &Setting, message: &dyn std::fmt::Display) -> String {
-    format!("`{}`: {message}", super::written::path(setting))
+    let mut names = setting.names.iter();
+    let segments = setting.key.path.split('.').map(|segment| {
+        let name = if segment == NAME { names.next() } else { None };
+        shown(name.map_or(segment, String::as_str))
+    });
+    format!("`{}`: {message}", segments.collect::<Vec<_>>().join("."))
 }
 
 /// A key as it is shown in a message: quoted where TOML would need that, and never with line breaks.

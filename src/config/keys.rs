@@ -140,7 +140,7 @@ keys! {
     SnapshotsFiles = "snapshots.max_files", Whole, "`200000`", false,
         "How many files a workspace may have, those left out that git ignores, so that it is looked at what commands change in it. In a larger one no undo covers commands, and that is said.";
     SnapshotsScan = "snapshots.max_scan_ms", Whole, "`2000`", false,
-        "How long one look at all files of a workspace may take, in milliseconds. Where it takes longer no undo covers commands for ten minutes, and that is said.";
+        "How long one look at all files of a workspace may take, in milliseconds. Where it takes longer no undo covers commands for ten times as long, for twice that after the next slow look, and so on up to ten minutes; that is said.";
     SnapshotsKept = "snapshots.max_before_mb", Whole, "`64`", false,
         "How much of files that git does not hold may be copied for one turn before its commands, in MB. Changes of the others are not covered by undo, and that is said.";
     SnapshotsTotal = "snapshots.keep_mb", Whole, "`1024`", false,
@@ -407,7 +407,7 @@ keys! {
         "US dollars per million tokens written to a cache that keeps them for twelve hours.";
     CostReasoning = "providers.NAME.models.NAME.cost.reasoning", Number, "that of output", false,
         "US dollars per million tokens of reasoning.";
-    CostLong = "providers.NAME.models.NAME.cost.long", Steps, "none if another price is set", false,
+    CostLong = "providers.NAME.models.NAME.cost.long", Steps, "those that are known", false,
         "The prices of long requests, for the whole request. Each step has `above` (more input tokens than this) or `from` (this many or more), and prices by class (`input`, `output`, `cache_read`, `cache_write`, …); a class that it does not name is unknown in it.";
     CostMultiple = "providers.NAME.models.NAME.cost.multiples.NAME", Number, "unknown", false,
         "A factor on all prices of requests that are served in this way: a service tier (`batch`, `flex`, `priority`), a speed (`fast`, `ultrafast`), a region (`us`, `eu`), as in `multiples = { flex = 0.5 }`.";

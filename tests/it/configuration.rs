@@ -206,6 +206,18 @@ base_url = "http://localhost:1"
 context = 1000
 output = 100
 cost.output = 2
+[providers.gw.models.'q"uo\te']
+context = 1000
+output = 100
+[mcp.x]
+command = "run"
+args = ["--token", "a-secret"]
+[lsp.x]
+command = ["serve", "--key", "a-secret"]
+extensions = [".x"]
+initialization = '{"key": "a-secret"}'
+[prompt]
+append = "See https://a.example/x?y=1 and # headings."
 "#,
     );
     let shown = stage.playhouse(["config"]).is(0).stdout;
@@ -215,6 +227,11 @@ cost.output = 2
         "    input                  2.5  configured",
         "    output                  10  built in",
         "no price of input: what it costs is not known",
+        "  providers.gw.models.\"q\\\"uo\\\\te\".context = 1000",
+        "  mcp.x.args = \"(hidden)\"",
+        "  lsp.x.command = [\"serve\",\"(hidden)\"]",
+        "  prompt.append = \"See https://a.example/x?y=1 and # headings.\"",
+        "cost.input = 2.5",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }

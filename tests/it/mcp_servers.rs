@@ -16,11 +16,26 @@ use crate::interrupt::{is_alive, process};
 use crate::serve::Serving;
 use crate::stage::{Stage, until};
 
-/// A server in the language of shells. `echo` answers four calls at once, the last first, each with its text and the process;
-/// `hang` writes down its process and that of a child, and answers nothing.
+/// A server in the language of shells. `echo` answers with its text and the process: several calls at once, in any order, as
+/// soon as seven wait or no other comes for a moment. `hang` writes down its process and that of a child, and answers nothing.
 const SERVER: &str = r#"
 reply() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$1" "$2"; }
-while read -r line; do
+answer() {
+    while [ ${#waiting[@]} -gt 0 ]; do
+        one=$((RANDOM % ${#waiting[@]}))
+        reply "${waiting[one]%% *}" '{"content":[{"type":"text","text":"'"${waiting[one]#* } of $$"'"}]}'
+        unset "waiting[one]"
+        waiting=("${waiting[@]}")
+    done
+}
+waiting=()
+while :; do
+    if [ ${#waiting[@]} -eq 0 ]; then
+        read -r line || exit
+    elif ! read -r -t 0.02 line; then
+        answer
+        continue
+    fi
     id=${line#*\"id\":}
     id=${id%%[,\}]*}
     case "$line" in
@@ -29,29 +44,34 @@ while read -r line; do
     *'"hang"'*) sleep 300 & echo $! > child.pid; echo $$ > server.pid ;;
     *'"echo"'*)
         text=${line#*\"text\":\"}
-        set -- "$id" "${text%%\"*}" "$@"
-        [ $# -lt 8 ] || while [ $# -gt 0 ]; do
-            reply "$1" '{"content":[{"type":"text","text":"'"$2 of $$"'"}]}'
-            shift 2
-        done ;;
+        waiting+=("$id ${text%%\"*}")
+        [ ${#waiting[@]} -lt 7 ] || answer
+        ;;
     esac
 done
 "#;
 
 fn configuration() -> String {
     format!(
-        "[permissions]\n\"*\" = \"allow\"\nmcp = \"allow\"\n[mcp.x]\ncommand = \"/bin/sh\"\nargs = [\"-c\", '''{SERVER}''']\n"
+        "[permissions]\n\"*\" = \"allow\"\nmcp = \"allow\"\n[mcp.x]\ncommand = \"/bin/bash\"\nargs = [\"-c\", '''{SERVER}''']\n"
     )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_sessions_share_a_server_and_each_reads_its_own_answer() {
+async fn a_hundred_sessions_share_a_server_and_each_reads_its_own_answers() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");
     fs_err::write(&file, configuration()).unwrap();
+    // One to four calls of each session, one after the other or all at once.
+    let asked = |number: usize| (0..=number * 7 % 4).map(move |call| format!("answer {number}.{call}"));
     let script = (0..100).fold(Script::new(), |script, number| {
-        let echo = call("mcp_x_echo", json!({"text": format!("answer {number}")}));
-        script.model(format!("m{number}"), Model::new().step(echo).step(text("Done.")))
+        let mut calls = asked(number).map(|text| json!({"text": text}));
+        let first = call("mcp_x_echo", calls.next().unwrap());
+        let model = match number % 3 {
+            0 => Model::new().step(calls.fold(first, |step, text| step.call("mcp_x_echo", text))),
+            _ => calls.fold(Model::new().step(first), |model, text| model.step(call("mcp_x_echo", text))),
+        };
+        script.model(format!("m{number}"), model.step(text("Done.")))
     });
     let settings = Settings::load(Some(&file), &|_| None).unwrap();
     let house = House::builder(settings).data(folder.path().join("data")).mock(script).start().await.unwrap();
@@ -70,15 +90,18 @@ async fn a_hundred_sessions_share_a_server_and_each_reads_its_own_answer() {
             Part::Call(CallPart { state: CallState::Settled(result), .. }) => Some(result.output),
             _ => None,
         });
-        results.collect::<Vec<_>>().join("; ")
+        results.collect::<Vec<_>>()
     }));
     let read = read.await;
     house.shutdown().await;
     let mut processes = BTreeSet::new();
     for (number, read) in read.iter().enumerate() {
-        let process =
-            read.strip_prefix(&format!("answer {number} of ")).unwrap_or_else(|| panic!("{number}: {read}"));
-        processes.insert(process);
+        let mut texts = Vec::new();
+        for (text, process) in read.iter().filter_map(|read| read.split_once(" of ")) {
+            texts.push(text.to_owned());
+            processes.insert(process);
+        }
+        assert_eq!(texts, asked(number).collect::<Vec<_>>(), "of session {number}: {read:?}");
     }
     assert_eq!(processes.len(), 1, "they share one server");
 }

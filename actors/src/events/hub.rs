@@ -7,7 +7,7 @@
 //! or did within these seconds, keeps none. A place in it is a generation of the engine and a position; a reader that falls
 //! behind is told which sessions changed meanwhile, and reads those from their logs.
 //!
-//! Once somebody reads the events of all tenants, they are kept once more, with places of their own.
+//! From the first reader of all tenants on, events are kept in one more lane for such readers, with places of its own.
 //!
 //! Requests of sub-sessions are not told twice: here the sub-session's own events tell them.
 
@@ -92,7 +92,7 @@ struct Lanes {
     writes: AtomicU64,
     /// By tenant, and `None` for all of them. A lane is never removed: the positions of its events must go on counting up.
     tenants: Mutex<HashMap<Option<Arc<str>>, Arc<Lane>>>,
-    /// That of all tenants, once somebody read there.
+    /// The lane of all tenants, from its first reader on.
     all: OnceLock<Arc<Lane>>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Outlet {
     lanes: Arc<Lanes>,
     lane: Arc<Lane>,
     mark: Arc<Mark>,
-    /// The same in the lane of all tenants.
+    /// The mark in the lane of all tenants.
     among_all: Arc<Mark>,
 }
 
@@ -225,7 +225,7 @@ impl Hub {
         self.join(self.lane(Some(tenant)), after, Box::new(wanted))
     }
 
-    /// The same for the events of all tenants. Places there are others than those of one tenant.
+    /// The same for the events of all tenants. A place among those of one tenant means nothing here.
     pub fn listen_to_all(
         &self,
         after: Option<(u64, u64)>,

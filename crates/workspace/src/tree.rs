@@ -46,8 +46,8 @@ const TELLING: Duration = Duration::from_secs(5);
 const MOST_UNKNOWN: usize = 100;
 /// How long a workspace that has too many files, or took too long each time, is not looked at again.
 const QUIET: Duration = Duration::from_secs(600);
-/// One that took too long for the first time is looked at again after so many times what a look may take, and twice as long after each
-/// further one: the machine may have been busy.
+/// One that took too long for the first time is looked at again after so many times what a look may take, and twice as
+/// long after each further one: the machine may have been busy.
 const PAUSE: u32 = 10;
 /// How far the clock of a file system may be behind that of the engine: it moves with the kernel's timer.
 const BEHIND: Duration = Duration::from_millis(10);

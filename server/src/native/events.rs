@@ -128,6 +128,13 @@ pub(crate) async fn of_many(
         None => None,
     };
     let admitted = app.admit_stream(&principal).await?;
+    if let Some(place) = after.filter(|place| place.all != principal.all) {
+        let detail = format!(
+            "\"{place}\" is a place in the events of {}: begin without a place here, or ask for those events",
+            if place.all { "all tenants" } else { "one tenant" }
+        );
+        return Err(Problem::invalid(detail));
+    }
     let after = after.map(|place| (place.generation, place.position));
     let (reached, of) = (app.clone(), principal.clone());
     let wanted = move |owner: &Owner| {
@@ -135,11 +142,12 @@ pub(crate) async fn of_many(
             && reached.reaches(&of, &owner.workspace)
     };
     let hub = app.engine().hub();
-    let listener = match principal.all {
-        true => hub.listen_to_all(after, move |owner| *owner.tenant != *BY_HAND_TENANT && wanted(owner)),
-        false => hub.listen(&principal.tenant, after, wanted),
+    let listener = if principal.all {
+        hub.listen_to_all(after, move |owner| *owner.tenant != *BY_HAND_TENANT && wanted(owner))
+    } else {
+        hub.listen(&principal.tenant, after, wanted)
     };
-    Ok(sse::answer(&app, Many(listener), admitted))
+    Ok(sse::answer(&app, Many { listener, all: principal.all }, admitted))
 }
 
 /// How far a client was that comes back, as it writes it.

@@ -24,6 +24,8 @@ pub(crate) enum Place {
     Session(EventId),
     /// In the events of many: the engine's generation and a position, as in `5-17`.
     Many(u64, u64),
+    /// In the events of all tenants: the same behind an `a`, as in `a5-17`.
+    All(u64, u64),
     /// In the stream of tags of one session: `17`, or `17+40`.
     Tags(TagPlace),
 }
@@ -34,6 +36,7 @@ impl fmt::Display for Place {
             Self::Session(id) => id.fmt(f),
             Self::Tags(place) => place.fmt(f),
             Self::Many(generation, position) => write!(f, "{generation}-{position}"),
+            Self::All(generation, position) => write!(f, "a{generation}-{position}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The events of all sessions of a tenant, from the engine's hub.
+//! The events of all sessions of a tenant, or of all tenants, from the engine's hub.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,18 +11,22 @@ use serde_json::json;
 use super::batch::Place;
 use super::sse::{Item, Source};
 
-/// A place in the events of many sessions: the engine's generation and a position, as in `5-17`.
+/// A place in the events of many sessions: the engine's generation and a position, as in `5-17`, or for those of all tenants
+/// `a5-17`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ManyPlace {
     /// The generation.
     pub(crate) generation: u64,
     /// The position.
     pub(crate) position: u64,
+    /// Whether it is one in the events of all tenants.
+    pub(crate) all: bool,
 }
 
 impl fmt::Display for ManyPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Place::Many(self.generation, self.position).fmt(f)
+        let Self { generation, position, all } = *self;
+        if all { Place::All(generation, position).fmt(f) } else { Place::Many(generation, position).fmt(f) }
     }
 }
 
@@ -30,8 +34,10 @@ impl FromStr for ManyPlace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.split_once('-').and_then(|(generation, position)| {
-            Some(Self { generation: generation.parse().ok()?, position: position.parse().ok()? })
+        let place = text.strip_prefix('a');
+        let parsed = place.unwrap_or(text).split_once('-').and_then(|(generation, position)| {
+            let (generation, position) = (generation.parse().ok()?, position.parse().ok()?);
+            Some(Self { generation, position, all: place.is_some() })
         });
         parsed.ok_or_else(|| {
             let shown: String = text.chars().take(64).collect();
@@ -49,18 +55,26 @@ impl<'de> Deserialize<'de> for ManyPlace {
     }
 }
 
-/// The events of all sessions of a tenant.
-pub(crate) struct Many(pub(crate) Listener);
+/// The events of all sessions of a tenant, or of all tenants.
+pub(crate) struct Many {
+    pub(crate) listener: Listener,
+    pub(crate) all: bool,
+}
 
 impl Many {
     fn item(&self, heard: Heard) -> Item {
-        let (generation, _) = self.0.place();
         match heard {
-            Heard::Event(shout) => Item::Event(Place::Many(generation, shout.position), shout.event),
+            Heard::Event(shout) => Item::Event(self.at(shout.position), shout.event),
             Heard::Behind { position, changed } => {
-                Item::Made(Some(Place::Many(generation, position)), resync(generation, changed.as_deref()))
+                let (generation, _) = self.listener.place();
+                Item::Made(Some(self.at(position)), resync(generation, changed.as_deref()))
             }
         }
+    }
+
+    fn at(&self, position: u64) -> Place {
+        let (generation, _) = self.listener.place();
+        if self.all { Place::All(generation, position) } else { Place::Many(generation, position) }
     }
 }
 
@@ -71,18 +85,18 @@ fn resync(generation: u64, changed: Option<&[SessionId]>) -> String {
 
 impl Source for Many {
     async fn next(&mut self) -> Option<Item> {
-        let heard = self.0.next().await?;
+        let heard = self.listener.next().await?;
         Some(self.item(heard))
     }
 
     fn try_next(&mut self) -> Option<Item> {
-        let heard = self.0.try_next()?;
+        let heard = self.listener.try_next()?;
         Some(self.item(heard))
     }
 
     fn place(&self) -> Place {
-        let (generation, position) = self.0.place();
-        Place::Many(generation, position)
+        let (_, position) = self.listener.place();
+        self.at(position)
     }
 }
 
@@ -92,9 +106,11 @@ mod tests {
 
     #[test]
     fn places_read_back() {
-        let place = ManyPlace { generation: 5, position: 17 };
-        assert_eq!(place.to_string().parse(), Ok(place));
-        for text in ["", "5", "5-", "-5", "5-6-7", "5-x", "17.3"] {
+        for (all, written) in [(false, "5-17"), (true, "a5-17")] {
+            let place = ManyPlace { generation: 5, position: 17, all };
+            assert_eq!((place.to_string().as_str(), written.parse()), (written, Ok(place)));
+        }
+        for text in ["", "5", "5-", "-5", "5-6-7", "5-x", "17.3", "a5", "aa5-17"] {
             assert!(text.parse::<ManyPlace>().is_err(), "{text}");
         }
     }

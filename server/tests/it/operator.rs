@@ -163,6 +163,13 @@ async fn the_operator_follows_the_sessions_of_all_tenants_or_of_one() {
         assert_eq!(all.until("session.created").await["session"], *id);
     }
     assert_eq!(acme.until("session.created").await["session"], made[1]);
+    for query in [format!("?after={}", acme.last), format!("?tenant=acme&after={}", all.last)] {
+        assert_eq!(
+            ask_unix(&socket, &format!("/v1/events{query}"), &[]).await.problem(),
+            "invalid",
+            "{query}"
+        );
+    }
     // Who comes back goes on.
     let mut back = follow(&format!("?after={}", all.last)).await;
     made.push(create(&client, new_session(&ground, "acme")).await.to_string());

@@ -117,13 +117,27 @@ fn matched(name: &str, words: &[Word]) -> Option<FolderUse> {
     // A pattern of the command's own, as grep has one.
     let own = paths::pattern_of(name, words);
     let others = words.iter().enumerate().skip(1).filter(|(at, _)| Some(*at) != own);
-    let words: Vec<String> = others.filter_map(|(_, word)| word.pattern()).map(str::to_owned).collect();
+    let words: Vec<String> = others.filter_map(|(_, word)| word.pattern()).collect();
     (!words.is_empty()).then(|| FolderUse { words, matched: true, ..FolderUse::default() })
+}
+
+/// Whether a command lets patterns of file names match hidden files, or names in other letters.
+pub(super) fn loosens(name: &str, words: &[Word]) -> bool {
+    let is_wide =
+        |word: &Word| word.doubt.is_some() || ["dotglob", "nocaseglob"].contains(&word.text.as_str());
+    let sets = |word: &Word| word.text.starts_with('-') && word.text.contains(['s', 'O']);
+    let is_assigned =
+        |word: &Word| ["BASHOPTS=", "GLOBIGNORE="].iter().any(|name| word.text.starts_with(name));
+    match name {
+        "shopt" | "bash" => words.iter().any(sets) && words.iter().any(is_wide),
+        "setopt" | "zsh" => true,
+        _ => words.iter().any(is_assigned),
+    }
 }
 
 /// What `<` reads, where its target is a pattern.
 pub(super) fn redirected(target: &Word) -> Option<FolderUse> {
-    let words = vec![target.pattern()?.to_owned()];
+    let words = vec![target.pattern()?];
     Some(FolderUse { words, matched: true, ..FolderUse::default() })
 }
 
@@ -253,8 +267,21 @@ mod tests {
         assert_eq!(patterns("cp k?y /tmp; echo *; rm *; ls *; cat \"$x\""), ["k?y"]);
         assert_eq!(patterns("cat < keys/a*; echo $(<.e*)"), ["keys/a*", ".e*"]);
         assert_eq!(patterns("cat 'k[a]'* \"b-\"?c \\*d*; cat k'{a,b}'*"), ["k?a?* b??c ?d*", "k?a?b?*"]);
-        let is_loose = |script| super::super::analyse(script).folders[0].loose;
-        assert_eq!([is_loose("cat *"), is_loose("shopt -s dotglob; cat *")], [false, true]);
+        let quoted = "cat k['-']1 .e[\"n\"]v* x/[a]'*'";
+        assert_eq!(patterns(quoted), ["* .e[n]v* x/*"]);
+        let is_loose = |script: &str| super::super::analyse(script).folders[0].loose;
+        for script in [
+            "shopt -s dotglob; cat *",
+            "sho\"\"pt -s nullglob dot\"\"glob; cat *",
+            "GLOBIGNORE=x; cat *",
+            "bash -O dotglob -c 'cat *'",
+        ] {
+            assert!(is_loose(script), "{script}");
+        }
+        for script in ["cat *", "cat * | grep shopt", "shopt -s nullglob; wc -l *", "shopt -u dotglob; cat *"]
+        {
+            assert!(!is_loose(script), "{script}");
+        }
         let none = "head -n $((2*3)) a; grep ^$x.* a; grep a*b c; head -n ${#a[@]} b; jq \".[] | $x\" c";
         assert_eq!(patterns(none), [""; 0]);
         assert_eq!(paths::split_pattern("keys/a/b*/c?"), ("keys/a", "b*/c?"));

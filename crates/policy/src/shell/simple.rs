@@ -254,6 +254,9 @@ impl Walker<'_, '_> {
         }
         self.effects(name, &words[..own]);
         let base = if name == "git" { git::directory(words) } else { None };
+        if folders::loosens(name, words) {
+            self.found.loosens_patterns();
+        }
         if let Some(folder) = folders::read(name, words) {
             self.found.reads_folders(folder, base.as_deref());
         }

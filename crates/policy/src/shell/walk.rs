@@ -67,9 +67,8 @@ const STRUCTURE: &[&str] = &[
     "word",
 ];
 
-/// What a script names that has its patterns match hidden files, or names in other letters.
-const LOOSENING: &[&str] =
-    &["shopt", "setopt", "dotglob", "nocaseglob", "globdots", "BASHOPTS", "GLOBIGNORE"];
+/// Variables that decide what patterns of file names match.
+const MATCHING: &[&str] = &["BASHOPTS", "GLOBIGNORE"];
 
 /// Variables that say where directories are.
 pub(super) const PLACES: &[&str] = &["CDPATH", "DIRSTACK", "HOME", "OLDPWD", "PWD"];
@@ -100,9 +99,6 @@ pub(super) fn walk(source: &str, depth: usize, found: &mut Findings) {
     }
     if !found.spend(source.len()) {
         return;
-    }
-    if LOOSENING.iter().any(|name| source.contains(name)) {
-        found.loosens_patterns();
     }
     // The grammar and the shell read these differently, or not at all.
     if source.contains(['\0', '\r']) {
@@ -265,12 +261,14 @@ impl<'s> Walker<'_, 's> {
         }
     }
 
-    /// Where the variable is set whose name `text` begins with, and it says where directories are, nobody knows where `cd`
-    /// goes.
+    /// The variable is set whose name `text` begins with. If it says where directories are, nobody knows where `cd` goes.
     fn moved(&mut self, text: &str) {
         let end = text.find(|character| !is_part_of_name(character)).unwrap_or(text.len());
         if PLACES.contains(&&text[..end]) {
             self.found.lost(text);
+        }
+        if MATCHING.contains(&&text[..end]) {
+            self.found.loosens_patterns();
         }
     }
 
@@ -349,12 +347,14 @@ impl<'s> Walker<'_, 's> {
         }
         let writes = text.contains('>');
         let kind = if writes { AccessKind::Write } else { AccessKind::Read };
+        let reads_too = text.contains("<>");
         if let Some(doubt) = target.doubt {
             self.found.doubt(text, doubt);
             self.found.argument(&target, kind);
             if writes {
                 self.found.written_somewhere(&target.text, Known::Aside, doubt);
-            } else if let Some(read) = folders::redirected(&target) {
+            }
+            if let Some(read) = folders::redirected(&target).filter(|_| !writes || reads_too) {
                 self.found.reads_folders(read, None);
             }
             return;
@@ -363,10 +363,12 @@ impl<'s> Walker<'_, 's> {
             self.found.doubt(text, "a connection");
             return;
         }
-        self.found.effect(
-            &Effect { path: &target.text, kind, known: Known::Aside, into: Vec::new(), if_there: false },
-            None,
-        );
+        let effect =
+            Effect { path: &target.text, kind, known: Known::Aside, into: Vec::new(), if_there: false };
+        self.found.effect(&effect, None);
+        if reads_too {
+            self.found.effect(&Effect { kind: AccessKind::Read, ..effect }, None);
+        }
         if writes {
             self.found.writes_file(&target.text);
         }

@@ -16,8 +16,8 @@ pub(super) struct Word {
     pub(super) text: String,
     /// Why the command may get something else.
     pub(super) doubt: Option<&'static str>,
-    /// Where it is in doubt, and quotes keep some of it from being a pattern of file names: the pattern, with `?` for these
-    /// characters.
+    /// Where it is in doubt, and quotes keep some of it from being a pattern of file names: the pattern, with `?` for
+    /// these characters.
     unquoted: Option<String>,
 }
 
@@ -31,10 +31,21 @@ impl Word {
     }
 
     /// The pattern of file names that it is, if it is one. It matches all that a shell would put in its place, and perhaps more.
-    pub(super) fn pattern(&self) -> Option<&str> {
+    pub(super) fn pattern(&self) -> Option<String> {
         let is_pattern = matches!(self.doubt, Some(PATTERN | BRACES)) && !self.text.contains(['$', '`']);
-        is_pattern.then(|| self.unquoted.as_deref().unwrap_or(&self.text))
+        let Some(pattern) = &self.unquoted else { return is_pattern.then(|| self.text.clone()) };
+        is_pattern.then(|| widened(pattern))
     }
+}
+
+/// The same, where a `?` that stands for a quoted character is not in brackets: there it would be that character only.
+fn widened(pattern: &str) -> String {
+    let part = |part: &str| match (part.contains('['), part.starts_with('.')) {
+        (false, _) => part.to_owned(),
+        (true, false) => "*".to_owned(),
+        (true, true) => ".*".to_owned(),
+    };
+    pattern.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
 /// Whether a character means something in patterns of file names, or in braces.

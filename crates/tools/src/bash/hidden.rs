@@ -144,7 +144,12 @@ fn add(
         return;
     }
     let inner = entry.path().strip_prefix(&folder.path).unwrap_or(entry.path());
-    let is_followed = used.levels().is_none_or(|levels| entry.path_is_symlink() && entry.depth() < levels);
+    // In a folder that a link leads to the rest of the pattern would match.
+    let leads_on = || {
+        let is_inner = used.levels().is_none_or(|levels| entry.depth() < levels);
+        is_inner && entry.path_is_symlink() && entry.path().is_dir()
+    };
+    let is_followed = pattern.is_none() || leads_on();
     if !is_followed && pattern.as_ref().is_some_and(|pattern| !pattern.matches(inner)) {
         return;
     }

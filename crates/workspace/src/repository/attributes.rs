@@ -10,19 +10,24 @@ use super::LONGEST_LIST;
 /// Attributes by which git changes a content in a way that its length does not show.
 pub(crate) const CONVERTING: [&str; 3] = ["filter", "ident", "working-tree-encoding"];
 
+/// The most configurations of the user that are read.
+const MOST_FILES: usize = 20;
+
 /// Whether contents may be converted by files of attributes outside of the worktree and its repository: by one that is
-/// configured, whatever it says, or by that of the user or of the system. What git keeps of a file need not be its content then. Blocks.
+/// configured, whatever it says, or by that of the user or of the system. What git keeps of a file need not be its content
+/// then. Blocks.
 pub(super) fn convert_elsewhere(own: &Folder, common: &Folder) -> bool {
-    let by_repository = [(common, "config"), (own, "config.worktree")]
-        .into_iter()
-        .any(|(folder, name)| folder.text(name, LONGEST_LIST).is_some_and(|text| names_a_file(&text)));
+    let by_repository = [(common, "config"), (own, "config.worktree")].into_iter().any(|(folder, name)| {
+        folder
+            .text(name, LONGEST_LIST)
+            .is_some_and(|text| names_a_file(&text) || text.to_lowercase().contains("[include"))
+    });
     by_repository || by_user(&Environment::of_this_process(), Path::new("/etc"))
 }
 
-/// Whether a configuration names a file of attributes, or other configurations, which may.
+/// Whether a configuration names a file of attributes.
 fn names_a_file(configuration: &str) -> bool {
-    let text = configuration.to_lowercase();
-    text.contains("attributesfile") || text.contains("[include")
+    configuration.to_lowercase().contains("attributesfile")
 }
 
 /// `system` is the folder of the system's configuration.
@@ -33,15 +38,47 @@ fn by_user(environment: &Environment, system: &Path) -> bool {
     };
     let home = variable("HOME");
     let folder = variable("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
-    let settings = [
-        home.map(|home| home.join(".gitconfig")),
-        folder.as_ref().map(|folder| folder.join("git/config")),
-        Some(system.join("gitconfig")),
-    ];
+    let mut settings: Vec<PathBuf> = match variable("GIT_CONFIG_GLOBAL") {
+        Some(file) => vec![file],
+        None => {
+            let own = home.as_ref().map(|home| home.join(".gitconfig"));
+            own.into_iter().chain(folder.as_ref().map(|folder| folder.join("git/config"))).collect()
+        }
+    };
+    settings.push(system.join("gitconfig"));
+    let mut at = 0;
+    while let Some(file) = settings.get(at).cloned().filter(|_| at < MOST_FILES) {
+        at += 1;
+        let text = text(&file);
+        if names_a_file(&text) {
+            return true;
+        }
+        settings.extend(included(&text, &file, home.as_deref()));
+    }
     let attributes = [folder.map(|folder| folder.join("git/attributes")), Some(system.join("gitattributes"))];
     let converts = |text: String| CONVERTING.iter().any(|name| text.contains(name));
-    settings.iter().flatten().any(|file| names_a_file(&text(file)))
-        || attributes.iter().flatten().any(|file| converts(text(file)))
+    attributes.iter().flatten().any(|file| converts(text(file)))
+}
+
+/// The files that a configuration includes, whether a condition holds or not.
+fn included(configuration: &str, file: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let (mut found, mut is_include) = (Vec::new(), false);
+    for line in configuration.lines().map(str::trim) {
+        if line.starts_with('[') {
+            is_include = line.to_lowercase().starts_with("[include");
+        }
+        let Some((name, path)) = line.split_once('=').filter(|_| is_include) else { continue };
+        let path = path.trim().trim_matches('"');
+        if !name.trim().eq_ignore_ascii_case("path") {
+            continue;
+        }
+        match (path.strip_prefix("~/"), home, file.parent()) {
+            (Some(rest), Some(home), _) => found.push(home.join(rest)),
+            (None, _, Some(folder)) => found.push(folder.join(path)),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The text of a file; nothing where it cannot be read.
@@ -66,9 +103,12 @@ mod tests {
         fs_err::write(place.join("attributes"), "*.enc filter=crypt\n").unwrap();
         assert!(by_user(&environment, home.path()));
         fs_err::remove_file(place.join("attributes")).unwrap();
-        for configured in ["[core]\n\tattributesFile = ~/a\n", "[include]\n\tpath = more\n"] {
-            fs_err::write(home.path().join(".gitconfig"), configured).unwrap();
-            assert!(by_user(&environment, home.path()), "{configured}");
-        }
+        let own = "[user]\n\tname = a\n[includeIf \"gitdir:~/work/\"]\n\tpath = ~/more\n";
+        fs_err::write(home.path().join(".gitconfig"), own).unwrap();
+        assert!(!by_user(&environment, home.path()));
+        fs_err::write(home.path().join("more"), "[core]\n\tattributesFile = ~/a\n").unwrap();
+        assert!(by_user(&environment, home.path()));
+        let other = environment.with("GIT_CONFIG_GLOBAL", home.path().join("nothing"));
+        assert!(!by_user(&other, home.path()));
     }
 }
