@@ -257,7 +257,16 @@ impl Planned {
         self.changes.sort_by(|one, other| one.path.cmp(&other.path));
         let mut left = left.unwrap_or_else(|| self.change_folders(&wanted, Moment::Between, &mut folders));
         left.extend(self.change_folders(&wanted, Moment::End, &mut folders));
-        failed.extend(left.iter().filter_map(|left| left.path.clone()));
+        // A folder that holds what is not taken back is none to try again.
+        let below = |folder: &str| {
+            let is_below =
+                |path: &String| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+            failed.iter().any(is_below)
+        };
+        let is_failed =
+            |left: &&LeftFile| left.reason != folders::NOT_EMPTY || left.path.as_deref().is_some_and(below);
+        let again: Vec<String> = left.iter().filter(is_failed).filter_map(|left| left.path.clone()).collect();
+        failed.extend(again);
         self.note_made(&made, &mut folders);
         self.folders = folders;
         self.leave(left, false);

@@ -28,14 +28,18 @@ answer() {
         waiting=("${waiting[@]}")
     done
 }
-waiting=()
+waiting=() begun=
 while :; do
     if [ ${#waiting[@]} -eq 0 ]; then
         read -r line || exit
     elif ! read -r -t 0.02 line; then
+        # Of a line that comes in pieces this is the beginning.
+        begun+=$line
         answer
         continue
     fi
+    line=$begun$line
+    begun=
     id=${line#*\"id\":}
     id=${id%%[,\}]*}
     case "$line" in

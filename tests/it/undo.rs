@@ -79,6 +79,33 @@ fn an_undo_that_only_meets_conflicts_names_them_and_ids_to_go_back_to_are_shown(
 }
 
 #[test]
+fn a_folder_that_holds_what_is_not_covered_holds_up_no_further_undo() {
+    let command = "mkdir deep; echo x > deep/made; echo y > deep/kept.log";
+    let stage = Stage::new(
+        Model::new()
+            .step(call("write", json!({"filePath": "first.txt", "content": "made\n"})))
+            .step(call("bash", json!({"command": command})))
+            .step(text("Done.")),
+    );
+    stage.configure(&format!("{ALLOWED}bash = \"allow\"\n")).write(".gitignore", "*.log\n");
+    stage.run(["go"]).is(0);
+    let session = stage.session();
+    let shown = stage.playhouse(["sessions", "show", &session]).is(0).stdout;
+    let line = shown.lines().find(|line| line.contains("[bash")).unwrap();
+    let call = line[line.rfind("prt_").unwrap()..].trim_end_matches(']');
+    let undo = |to: &[&str]| {
+        let words = ["sessions", "undo", &session].into_iter().chain(to.iter().copied());
+        stage.playhouse(words.collect::<Vec<_>>()).is(0).stdout
+    };
+    let of_command = undo(&["--to", call]);
+    let shows = |text: &str| of_command.contains(text);
+    assert!(shows("removed deep/made") && shows("not covered: deep/kept.log"), "{of_command}");
+    assert!(stage.workspace.join("deep/kept.log").exists() && stage.workspace.join("first.txt").exists());
+    let before = undo(&[]);
+    assert!(before.contains("removed first.txt"), "{before}");
+}
+
+#[test]
 fn after_kills_in_the_middle_of_writes_undo_leaves_nothing_behind() {
     let mut model = Model::new();
     for number in 0..60 {

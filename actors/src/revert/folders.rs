@@ -13,7 +13,7 @@ use super::{Files, History, Planned, Reverter};
 
 /// The permission bits that the owner needs to write in a folder.
 const OWNERS: u32 = 0o700;
-const NOT_EMPTY: &str = "the folder is not empty: what is in it is not taken back";
+pub(super) const NOT_EMPTY: &str = "the folder is not empty: what is in it is not taken back";
 
 /// When folders are changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
