@@ -51,6 +51,18 @@ impl Stage {
         assert!(status.status.success(), "git {arguments}: {status:?}");
     }
 
+    /// Commits all files and packs them, the one of this name as written a while ago, and asks git.
+    async fn ask_of_a_pack(&self, name: &str) {
+        self.git("add -A");
+        self.git("commit -qm x");
+        self.git("repack -adq");
+        // What was written in the moment in which git looked is not trusted.
+        let past = std::time::SystemTime::now() - Duration::from_secs(60);
+        fs::File::options().write(true).open(self.root.join(name)).unwrap().set_modified(past).unwrap();
+        self.git("status -s");
+        self.index.ask_git().await;
+    }
+
     fn begin(&self, session: &str) -> Tracking {
         self.index.begin(&Watcher { session: session.into(), turn: "t".into() })
     }
@@ -188,13 +200,7 @@ async fn where_attributes_may_lie_elsewhere_contents_are_kept() {
     let stage = Stage::new(&[("packed", "in a pack\n")]);
     stage.git("init -q");
     stage.git("config core.attributesFile /nowhere");
-    stage.git("add -A");
-    stage.git("commit -qm x");
-    stage.git("repack -adq");
-    let past = std::time::SystemTime::now() - Duration::from_secs(60);
-    fs::File::options().write(true).open(stage.root.join("packed")).unwrap().set_modified(past).unwrap();
-    stage.git("status -s");
-    stage.index.ask_git().await;
+    stage.ask_of_a_pack("packed").await;
     let tracking = stage.begin("s");
     let content = stage.index.lock().files.as_ref().unwrap()[b"packed".as_slice()].content.clone();
     assert!(matches!(content, Content::Spooled(_)), "{content:?}");
@@ -378,13 +384,7 @@ fn a_tool_that_was_cut_off_leaves_it_open_whose_a_change_is() {
 async fn a_packed_or_new_file_that_a_command_changed_before_a_tool_is_of_both() {
     let stage = Stage::new(&[("packed", "one\n")]);
     stage.git("init -q");
-    stage.git("add -A");
-    stage.git("commit -qm x");
-    stage.git("repack -adq");
-    let past = std::time::SystemTime::now() - Duration::from_secs(60);
-    fs::File::options().write(true).open(stage.root.join("packed")).unwrap().set_modified(past).unwrap();
-    stage.git("status -s");
-    stage.index.ask_git().await;
+    stage.ask_of_a_pack("packed").await;
     let command = stage.begin("first");
     for name in ["packed", "new"] {
         stage.write(name, "by the command\n");
