@@ -225,7 +225,7 @@ impl Hub {
         self.join(self.lane(Some(tenant)), after, Box::new(wanted))
     }
 
-    /// The same for the events of all tenants. A place among those of one tenant means nothing here.
+    /// A reader of the events of all tenants. `after` is a place in this stream; one in the stream of a tenant does not fit.
     pub fn listen_to_all(
         &self,
         after: Option<(u64, u64)>,

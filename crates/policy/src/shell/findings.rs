@@ -35,7 +35,7 @@ pub(super) struct Findings {
     obeyed: Vec<String>,
     /// Whether it writes files whose names are not known.
     writes_any: bool,
-    /// Whether it may change what patterns match.
+    /// Whether it may turn on `dotglob` or `nocaseglob`.
     loose_patterns: bool,
     unknown: usize,
 }
@@ -199,7 +199,7 @@ impl Findings {
         self.unknown(text, WHY);
     }
 
-    /// The script may let its patterns match hidden files, and names in other letters.
+    /// Records that the script may turn on `dotglob` or `nocaseglob`.
     pub(super) fn loosens_patterns(&mut self) {
         self.loose_patterns = true;
     }

@@ -25,7 +25,7 @@ pub struct FolderUse {
     /// Whether `words` are patterns of file names, and it reads the files that they match.
     #[serde(default)]
     pub matched: bool,
-    /// Whether the script may let its patterns match more than is usual: hidden files, and names in other letters.
+    /// Whether the script may turn on `dotglob` or `nocaseglob`: its patterns match hidden files then, and ignore case.
     #[serde(default)]
     pub loose: bool,
 }
@@ -121,7 +121,7 @@ fn matched(name: &str, words: &[Word]) -> Option<FolderUse> {
     (!words.is_empty()).then(|| FolderUse { words, matched: true, ..FolderUse::default() })
 }
 
-/// Whether a command lets patterns of file names match hidden files, or names in other letters.
+/// Whether a command turns on `dotglob` or `nocaseglob`, or may do so.
 pub(super) fn loosens(name: &str, words: &[Word]) -> bool {
     let is_wide =
         |word: &Word| word.doubt.is_some() || ["dotglob", "nocaseglob"].contains(&word.text.as_str());
@@ -135,7 +135,7 @@ pub(super) fn loosens(name: &str, words: &[Word]) -> bool {
     }
 }
 
-/// What `<` reads, where its target is a pattern.
+/// The files that a redirection reads, where its target is a pattern.
 pub(super) fn redirected(target: &Word) -> Option<FolderUse> {
     let words = vec![target.pattern()?];
     Some(FolderUse { words, matched: true, ..FolderUse::default() })

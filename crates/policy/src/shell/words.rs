@@ -48,12 +48,12 @@ fn widened(pattern: &str) -> String {
     pattern.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
-/// Whether a character means something in patterns of file names, or in braces.
+/// Whether a shell gives the character a special meaning in patterns of file names or in braces.
 fn is_special(character: char) -> bool {
     "*?[]{},!^-\\".contains(character)
 }
 
-/// What was in quotes, as a pattern.
+/// A quoted text as a pattern: `?` in place of each special character.
 fn unquoted(text: &str) -> String {
     text.chars().map(|character| if is_special(character) { '?' } else { character }).collect()
 }

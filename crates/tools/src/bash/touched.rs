@@ -40,12 +40,12 @@ pub(super) struct Pattern {
     text: String,
     /// Absent for what is written in a way of shells only: then each file counts as matched.
     glob: Option<GlobMatcher>,
-    /// Whether it matches hidden files as well.
+    /// Whether it also matches names that begin with a dot.
     hidden: bool,
 }
 
 impl Pattern {
-    /// `loose` is whether it may match hidden files, and names in other letters.
+    /// `loose` is whether it may also match names that begin with a dot, and ignore case.
     fn of(text: &str, loose: bool) -> Self {
         let of_shells = ["[[:", "[[.", "[[=", "(", "\\"];
         let is_range = text.contains('{') && text.contains("..");

@@ -1,4 +1,4 @@
-//! How git may convert contents of files.
+//! Whether git stores the content of a file in another form than the worktree has it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ pub(crate) const CONVERTING: [&str; 3] = ["filter", "ident", "working-tree-encod
 /// The most configurations of the user that are read.
 const MOST_FILES: usize = 20;
 
-/// Whether contents may be converted by files of attributes outside of the worktree and its repository: by one that is
-/// configured, whatever it says, or by that of the user or of the system. What git keeps of a file need not be its content
-/// then. Blocks.
+/// Whether an attributes file outside of the worktree and its repository may make git store contents in another form: one
+/// that is configured, whatever it says, or that of the user or the system. Then an object of git's need not be the content
+/// of its file. Blocks.
 pub(super) fn convert_elsewhere(own: &Folder, common: &Folder) -> bool {
     let by_repository = [(common, "config"), (own, "config.worktree")].into_iter().any(|(folder, name)| {
         folder
@@ -103,7 +103,7 @@ mod tests {
         fs_err::write(place.join("attributes"), "*.enc filter=crypt\n").unwrap();
         assert!(by_user(&environment, home.path()));
         fs_err::remove_file(place.join("attributes")).unwrap();
-        let own = "[user]\n\tname = a\n[includeIf \"gitdir:~/work/\"]\n\tpath = ~/more\n";
+        let own = "[user]\n\tname = a\n[includeIf \"gitdir:~/projects/\"]\n\tpath = ~/more\n";
         fs_err::write(home.path().join(".gitconfig"), own).unwrap();
         assert!(!by_user(&environment, home.path()));
         fs_err::write(home.path().join("more"), "[core]\n\tattributesFile = ~/a\n").unwrap();
