@@ -4,6 +4,8 @@
 //! A command is its arguments, one call of this client, and what it prints. An operation is one method here, whose types are
 //! those of the server's handler.
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use playhouse_mcp_server::{Api, ApiError, Events};
 use playhouse_protocol::ledger::{RepriceReport, RepriceRequest};
 use playhouse_protocol::template::TemplateList;
@@ -173,18 +175,18 @@ impl Client {
 }
 
 impl Api for Client {
-    async fn get(&self, path: &str) -> Result<Value, ApiError> {
-        Ok(self.call(Method::GET, path, None).await?)
+    fn get<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(self.call(Method::GET, path, None).await?) }.boxed()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
-        Ok(self.call(Method::POST, path, Some(body)).await?)
+    fn post<'a>(&'a self, path: &'a str, body: &'a Value) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(self.call(Method::POST, path, Some(body)).await?) }.boxed()
     }
 
-    async fn events(&self, session: SessionId, after: Seq) -> Result<Events, ApiError> {
+    fn events(&self, session: SessionId, after: Seq) -> BoxFuture<'_, Result<Events, ApiError>> {
         match self {
-            Self::Inside(client) => Api::events(client, session, after).await,
-            Self::Outside(client) => Api::events(client, session, after).await,
+            Self::Inside(client) => Api::events(client, session, after),
+            Self::Outside(client) => Api::events(client, session, after),
         }
     }
 }

@@ -9,9 +9,11 @@ mod children;
 pub(crate) mod durable;
 pub(crate) mod gate;
 mod ids;
+mod task;
 
 pub(crate) use children::{Child, Children};
 pub(crate) use ids::{Ids, random_fraction};
+pub(crate) use task::{spawn, spawn_on};
 
 /// Wall-clock time.
 pub fn now() -> Timestamp {

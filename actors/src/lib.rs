@@ -79,6 +79,7 @@ pub use mailbox::Stopped;
 pub use metering::UsageReport;
 pub use playhouse_lsp::{Known as LspKnown, Problem as LspProblem, Severity as LspSeverity};
 pub use playhouse_sandbox::process::is_of_a_command;
+pub use playhouse_sandbox::try_blocking;
 pub use playhouse_tools::changed::path_of;
 pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::host_tool::{HOST_PERMISSION, HostToolError};

@@ -23,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use crate::base::now;
+use crate::base::{now, spawn};
 use crate::events::ring::Ring;
 use crate::shared::lsp::LspServers;
 
@@ -91,7 +91,7 @@ impl Listeners {
             return;
         }
         let (this, index) = (Arc::clone(self), Arc::clone(index));
-        tokio::spawn(async move {
+        spawn(async move {
             let root = index.root().to_owned();
             index.ask_git().await;
             let (watched, last) = (Arc::clone(&index), Arc::downgrade(&index));

@@ -11,7 +11,7 @@ use playhouse_workspace::{PathLocks, Pool};
 use ractor::Actor;
 
 use crate::api::engine::{Engine, EngineOptions};
-use crate::base::{Children, Ids, now};
+use crate::base::{Children, Ids, now, spawn};
 use crate::bounds::Bounds;
 use crate::budget::Purses;
 use crate::context::EngineContext;
@@ -115,7 +115,7 @@ impl Engine {
         engine.forget_by_hand().await;
         let pool = engine.shared.pool.clone();
         // Nothing waits for it.
-        tokio::spawn(async move {
+        spawn(async move {
             let removed = pool.run(playhouse_sandbox::walls::remove_leftovers).await;
             if removed > 0 {
                 tracing::info!(

@@ -15,6 +15,7 @@ use playhouse_store::{ListQuery, StoreError};
 use playhouse_tools::storage::{self, SessionStorage, StorageBound};
 use tokio::time::MissedTickBehavior;
 
+use crate::base::spawn;
 use crate::context::EngineContext;
 use crate::grants::digits;
 use crate::space::payer;
@@ -140,7 +141,7 @@ pub(crate) fn repeat<F: Future<Output = ()> + Send>(
 ) {
     let (weak, cancel) = (Arc::downgrade(shared), shared.sweeper.token());
     // Not awaited: it is over soon after the engine has stopped.
-    drop(tokio::spawn(async move {
+    drop(spawn(async move {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

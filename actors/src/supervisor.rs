@@ -19,7 +19,7 @@ use self::slot::{Slot, Stage};
 use self::suspended::HeldUp;
 use crate::api::removal::Remover;
 use crate::base::gate::Gate;
-use crate::base::{begins, panic_text};
+use crate::base::{begins, panic_text, spawn};
 use crate::context::EngineContext;
 use crate::events::hub::Owner;
 use crate::events::ring::Ring;
@@ -261,7 +261,7 @@ impl SupervisorState {
         let before = slot.gate.clone();
         let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
         let began = Instant::now();
-        tokio::spawn(async move {
+        spawn(async move {
             if let Some(gate) = before {
                 // What an actor that was stopped or crashed gave to the store comes into the log after its end.
                 gate.written().await;

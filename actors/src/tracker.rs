@@ -15,6 +15,8 @@ use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError
 use playhouse_workspace::Pool;
 use playhouse_workspace::tree::{HeldFiles, SeenChanges, Tracking, TreeIndex, TreeLimits, Watcher};
 
+use crate::base::{spawn, spawn_on};
+
 /// Files that are not covered and named in the answer of a call.
 const NAMED: usize = 3;
 
@@ -146,7 +148,7 @@ impl Drop for Ending {
             let (writes, pool) = (self.writes.clone(), self.pool.clone());
             // The log is open for as long as this runs.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move { pool.run(move || Self::end(tracking, &writes)).await });
+                spawn_on(&runtime, async move { drop(pool.run(move || Self::end(tracking, &writes)).await) });
             }
         }
     }
@@ -281,7 +283,7 @@ async fn when_it_ends(mut ending: Ending, id: &str, context: &CallContext) -> Op
         });
         ending.tracking = Some(tracking.await);
     }
-    tokio::spawn(async move {
+    spawn(async move {
         command.ended().await;
         if let Some(tracking) = ending.tracking.take() {
             let writes = ending.writes.clone();

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use playhouse_actors::try_blocking;
 use playhouse_protocol::SessionId;
 use serde::Deserialize;
 
@@ -143,7 +144,7 @@ async fn verified(app: &App, token: String) -> Result<Option<Key>, Problem> {
         return Ok(known);
     }
     let keys = Arc::clone(app.keys());
-    let read = tokio::task::spawn_blocking(move || keys.verify(&token)).await;
+    let read = try_blocking(move || keys.verify(&token)).await;
     Ok(read??)
 }
 

@@ -3,6 +3,7 @@
 //! A client may take so long for the head of a request, and so long without reading anything of what is written to it. No
 //! more connections are accepted than there are seats; the others wait in the system's queue.
 
+use playhouse_actors::try_blocking;
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
@@ -157,7 +158,7 @@ impl Connections {
         let peer = stream.peer_cred();
         let connections = self.clone();
         self.tasks.spawn(async move {
-            let is_operator = tokio::task::spawn_blocking(move || peer.is_ok_and(is_operator)).await;
+            let is_operator = try_blocking(move || peer.is_ok_and(is_operator)).await;
             let router = match is_operator {
                 Ok(true) => connections.router.clone(),
                 _ => Router::new().fallback(barred),

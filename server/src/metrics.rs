@@ -12,6 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use metrics::{counter, gauge, histogram};
+use playhouse_actors::try_blocking;
 use playhouse_protocol::metric::{Metric, OTHER};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -122,7 +123,7 @@ pub(crate) async fn show(State(app): State<App>, request: Request) -> Result<Res
         observe(&app);
         source.render()
     };
-    let text = tokio::task::spawn_blocking(render).await;
+    let text = try_blocking(render).await;
     let text = text.map_err(|error| Problem::new(Kind::Internal, error.to_string()))?;
     Ok(([(CONTENT_TYPE, FORMAT)], text).into_response())
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use playhouse_actors::Stopped;
+use playhouse_actors::{Stopped, try_blocking};
 use playhouse_protocol::{CommandError, SessionId};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
@@ -105,7 +105,7 @@ impl Server {
     /// tool that is none.
     pub async fn bind(app: App, listen: Listen) -> Result<Self, ServerError> {
         let learning = app.clone();
-        let has_keys = match tokio::task::spawn_blocking(move || learning.learn_keys()).await {
+        let has_keys = match try_blocking(move || learning.learn_keys()).await {
             Ok(read) => read.map_err(|error| ServerError::Keys(error.to_string()))?,
             Err(error) => return Err(ServerError::Keys(error.to_string())),
         };

@@ -39,7 +39,7 @@ const HELP: &str = "chaos: kills a server again and again, and checks that nothi
     --sessions COUNT  sessions at once (default 200)
     --soak            kill nothing, and look at what the server holds: by default for 10m, with 1000 sessions
     --store BACKEND   what keeps the data, as `store` in the configuration
-    --binary PATH     the server, built with the feature failpoints (default: the one of this build)
+    --binary PATH     the server, a debug build or one with the feature failpoints (default: the one of this build)
     --no-write-errors let no write of the store fail
     --keep            keep the data when all is well, too
     --point NAME      use only fail points that begin so (may be repeated)

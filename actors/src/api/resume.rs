@@ -14,6 +14,7 @@ use playhouse_store::StoreError;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::engine::Engine;
+use crate::base::spawn;
 use crate::limits::Resume;
 
 /// One session is begun with after another, so long apart in the mean: where reading one took longer, the next ones follow
@@ -100,7 +101,7 @@ impl Engine {
             return;
         }
         let engine = self.clone();
-        tokio::spawn(async move {
+        spawn(async move {
             match engine.unfinished_by_itself().await {
                 Ok(sessions) if sessions.is_empty() => {}
                 Ok(sessions) => {

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::SessionState;
+use crate::base::spawn;
 use crate::call::host::SessionHost;
 use crate::context::EngineContext;
 use crate::mailbox::{ReplyPort, SessionMessage};
@@ -87,7 +88,7 @@ impl SessionState {
         let context = self.context(&place, &host, Arc::new(Silent));
         let desk = Desk { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant), host, context };
         let (myself, child) = (myself.clone(), self.shared.children.enter());
-        tokio::spawn(async move {
+        spawn(async move {
             let attached = Box::pin(desk.attach(prompt)).await;
             // A session that is gone has told its callers that nothing was accepted.
             drop(myself.send_message(SessionMessage::Attached(Box::new(attached), port)));

@@ -15,6 +15,7 @@ use ractor::ActorRef;
 use super::SessionState;
 use super::attach::attaches;
 use crate::api::creation::{check_kept, check_metadata, check_rules};
+use crate::base::spawn;
 use crate::directory::Choice;
 use crate::mailbox::{ReplyPort, SessionMessage};
 use crate::wake::Place;
@@ -132,7 +133,7 @@ impl SessionState {
             return answer(Some(known.clone()));
         }
         let (walls, pool) = (place.walls.clone(), self.shared.pool.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             let in_force = pool.run(move || walls.in_force().cloned()).await;
             if let Err(error) = &in_force {
                 tracing::warn!(%error, "it is not known what holds commands");

@@ -8,7 +8,7 @@ use playhouse_session::{Input, Ticket};
 use ractor::{ActorProcessingErr, ActorRef};
 
 use super::SessionState;
-use crate::base::now;
+use crate::base::{now, spawn};
 use crate::grants::GrantIds;
 use crate::mailbox::{SessionMessage, SupervisorMessage};
 use crate::measure::Count;
@@ -32,7 +32,7 @@ impl SessionState {
         };
         let (book, shared, myself) =
             (Arc::clone(self.judge.book()), Arc::clone(&self.shared), myself.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             let pool = shared.pool.clone();
             let granted = pool.run(move || book.add(&*shared.store.shelf, &asked, now())).await;
             // A session that is gone has told its callers that nothing was accepted.
@@ -79,7 +79,7 @@ impl SessionState {
             return;
         }
         let (book, shared, session) = (Arc::clone(self.judge.book()), Arc::clone(&self.shared), self.id);
-        tokio::spawn(async move {
+        spawn(async move {
             let pool = shared.pool.clone();
             if let Err(error) = pool.run(move || book.remove(&*shared.store.shelf, &added)).await {
                 tracing::error!(%session, %error, "an \"always\" that came too late could not be taken back");

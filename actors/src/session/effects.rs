@@ -20,7 +20,7 @@ use super::SessionState;
 use super::follow;
 use super::live::{Carrier, LiveAside, LiveCall, LiveStep, crashed_with};
 use crate::api::removal::Remover;
-use crate::base::now;
+use crate::base::{now, spawn};
 use crate::budget::Before;
 use crate::call::host::SessionHost;
 use crate::call::{Begun, Call, CallActor, CallArguments, CallMessage, Phase, Report, RingOutput, Running};
@@ -566,7 +566,7 @@ impl SessionState {
         let Some(port) = self.tickets.remove(&ticket) else { return };
         let (ring, session, myself) = (Arc::clone(&self.ring), self.id, myself.clone());
         let remover = Remover { shared: Arc::clone(&self.shared), supervisor: self.supervisor.clone() };
-        tokio::spawn(async move {
+        spawn(async move {
             let removed = remover.finish(session).await;
             ring.close(None);
             remover.tell(session, removed.is_ok());

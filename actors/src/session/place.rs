@@ -8,6 +8,7 @@ use playhouse_protocol::CommandError;
 use ractor::ActorRef;
 
 use super::SessionState;
+use crate::base::spawn;
 use crate::listening::ListeningSession;
 use crate::mailbox::{SessionMessage, UNSURE};
 use crate::wake::{self, Place};
@@ -40,7 +41,7 @@ impl SessionState {
         let session = self.machine.session();
         let (summary, shares_with) = (session.summary.clone(), session.shares_with.clone());
         let (walls, shared, myself) = (session.walls.clone(), self.shared.clone(), myself.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             let pool = shared.pool.clone();
             let look = move || wake::look(&shared, &summary, &shares_with, walls.as_ref());
             // One that is gone meanwhile accepted nothing: callers ask the one after it.

@@ -9,6 +9,7 @@ use ractor::ActorRef;
 
 use super::SessionState;
 use crate::api::engine::Engine;
+use crate::base::spawn;
 use crate::mailbox::{ReplyPort, SessionMessage};
 use crate::tasks::{Told, last_text, look_after, report};
 
@@ -56,7 +57,7 @@ impl SessionState {
             handed: *handed,
         };
         let engine = self.engine();
-        tokio::spawn(async move { told.tell(&engine).await });
+        spawn(async move { told.tell(&engine).await });
     }
 
     /// Looks after work in the background that was begun before this session was woken.
@@ -65,7 +66,7 @@ impl SessionState {
         for delegate in session.background.clone() {
             let (engine, to) = (self.engine(), self.id);
             let (model, agent) = (session.summary.model.clone(), session.summary.agent.clone());
-            tokio::spawn(async move { look_after(&engine, to, delegate, model, agent).await });
+            spawn(async move { look_after(&engine, to, delegate, model, agent).await });
         }
     }
 
@@ -102,7 +103,7 @@ impl SessionState {
         let (engine, myself, to) = (self.engine(), myself.clone(), self.id);
         let summary = &self.machine.session().summary;
         let (model, agent) = (summary.model.clone(), summary.agent.clone());
-        tokio::spawn(async move {
+        spawn(async move {
             let ended = abort_background(&engine, &background);
             if tokio::time::timeout(ABORT_WAIT, ended).await.is_err() {
                 tracing::warn!(session = %to, "tasks in the background do not end");
@@ -120,7 +121,7 @@ impl SessionState {
     pub(super) fn abandon_background(&self) {
         let (engine, background) = (self.engine(), self.machine.session().background.clone());
         if !background.is_empty() {
-            tokio::spawn(async move { abort_background(&engine, &background).await });
+            spawn(async move { abort_background(&engine, &background).await });
         }
     }
 }

@@ -10,6 +10,7 @@ use playhouse_session::{Input, Session};
 use ractor::ActorRef;
 
 use super::SessionState;
+use crate::base::spawn;
 use crate::mailbox::{ReplyPort, SessionMessage, ask};
 use crate::revert::{Begin, Reverted, Reverter, Wanted};
 
@@ -132,7 +133,7 @@ impl SessionState {
             }
             .boxed()
         });
-        tokio::spawn(async move {
+        spawn(async move {
             // If it panics, the session does not wait for it for ever.
             let reverted = match tokio::spawn(Box::pin(reverter.run(begin))).await {
                 Ok(reverted) => reverted.map(Box::new),

@@ -7,6 +7,7 @@ use ractor::ActorRef;
 
 use super::SessionState;
 use super::live::LiveCall;
+use crate::base::spawn;
 use crate::journal::Images;
 use crate::mailbox::SessionMessage;
 
@@ -26,7 +27,7 @@ impl SessionState {
         let (pool, myself) = (self.shared.pool.clone(), myself.clone());
         let child = self.shared.children.enter();
         self.writes_awaited += 1;
-        tokio::spawn(async move {
+        spawn(async move {
             writes.closed().await;
             // The call's actor may have been killed between taking them out and its report.
             writes.put_back();

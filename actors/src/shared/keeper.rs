@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::machine::{Effect, Input, LeaseId, Machine, Run};
 use super::{Inner, Kind, Lease, Published, Refusal, StartError};
-use crate::base::{begins, panic_text, random_fraction};
+use crate::base::{begins, panic_text, random_fraction, spawn, spawn_on};
 
 /// Why holders lose a child whose keeper ended unexpectedly.
 pub(super) const CRASHED: &str = "it was lost to a bug in the engine; lease it again";
@@ -195,14 +195,14 @@ impl<K: Kind> Keeper<K> {
                 self.cancel = CancellationToken::new();
                 let (shared, key) = (Arc::clone(&self.arguments.shared), self.arguments.key.clone());
                 let work = run_child(shared, key, run, self.cancel.clone(), myself.clone());
-                self.run = Some(tokio::spawn(work));
+                self.run = Some(spawn(work));
             }
             Effect::CancelStart => self.cancel.cancel(),
             Effect::Stop(run) => {
                 let Some(held) = self.held.take() else { return };
                 tracing::info!(kind = K::NAME, key = %self.arguments.key, run, "a leased child is stopped");
                 let (shared, myself) = (Arc::clone(&self.arguments.shared), myself.clone());
-                self.stop = Some(tokio::spawn(async move {
+                self.stop = Some(spawn(async move {
                     let ended = stop_child(&shared, held.child).await.map_err(Arc::from);
                     // Without a keeper nobody waits for it.
                     drop(myself.send_message(KeeperMessage::Input(Input::Stopped(run, ended))));
@@ -243,7 +243,7 @@ impl<K: Kind> Keeper<K> {
         // Beyond what the clock can count is never.
         let Some(at) = self.arguments.shared.epoch.checked_add(due) else { return };
         let myself = myself.clone();
-        let timer = tokio::spawn(async move {
+        let timer = spawn(async move {
             tokio::time::sleep_until(at).await;
             drop(myself.send_message(KeeperMessage::Input(Input::Timer)));
         });
@@ -282,7 +282,7 @@ impl<K: Kind> Drop for Keeper<K> {
         };
         // Without a runtime all children have ended with it.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(clean_up);
+            spawn_on(&runtime, clean_up);
         }
     }
 }

@@ -31,6 +31,7 @@ mod tool;
 
 use super::consents::Consents;
 use super::{Lease, Leases, Rules, State};
+use crate::base::spawn_on;
 use found::{FoundServer, found, root_of};
 use kind::{Ground, START, ServerKey, Servers, Trust, key_of};
 pub(crate) use observer::LspObserver;
@@ -169,7 +170,7 @@ impl LspServers {
     pub(crate) fn tell_all(&self, changes: Vec<(PathBuf, Touch)>) {
         if !changes.is_empty() && !self.0.ground.running().is_empty() {
             let inner = Arc::clone(&self.0);
-            self.0.runtime.spawn(async move { inner.tell(&changes, |_| true).await });
+            spawn_on(&self.0.runtime, async move { inner.tell(&changes, |_| true).await });
         }
     }
 
@@ -368,7 +369,7 @@ impl Inner {
             return;
         }
         let (inner, scope) = (Arc::clone(self), scope.clone());
-        self.runtime.spawn(async move { inner.tell(&changes, |key| is_other(key, &scope)).await });
+        spawn_on(&self.runtime, async move { inner.tell(&changes, |key| is_other(key, &scope)).await });
     }
 
     /// Tells servers that run which files changed below their workspaces.

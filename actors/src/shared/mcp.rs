@@ -38,6 +38,7 @@ mod measure;
 mod prompts;
 
 use super::{Lease, LeaseError, Leases, Rules, State};
+use crate::base::spawn_on;
 use caller::SessionCaller;
 use declared::{Declarations, Declared};
 use key::ServerKey;
@@ -567,7 +568,7 @@ impl Inner {
             return;
         }
         let inner = Arc::clone(self);
-        self.runtime.spawn(async move {
+        spawn_on(&self.runtime, async move {
             let answered = inner.leases.lease(&key, session).await;
             if let Err(error) = &answered {
                 tracing::warn!(%error, "the tools of a server are not known");

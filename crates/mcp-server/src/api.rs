@@ -1,7 +1,9 @@
 //! What the tools ask of an engine: its native API.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use playhouse_protocol::{Event, ModelRef, Seq, SessionId};
 use serde::Deserialize;
@@ -21,16 +23,15 @@ pub struct ApiError(pub String);
 pub type Events = BoxStream<'static, Result<Event, ApiError>>;
 
 /// The native API of an engine, asked as one principal.
-pub trait Api: Clone + Send + Sync + 'static {
+pub trait Api: fmt::Debug + Send + Sync {
     /// The answer to `GET path`.
-    fn get(&self, path: &str) -> impl Future<Output = Result<Value, ApiError>> + Send;
+    fn get<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Value, ApiError>>;
 
     /// The answer to `POST path`; null where it has no body.
-    fn post(&self, path: &str, body: &Value) -> impl Future<Output = Result<Value, ApiError>> + Send;
+    fn post<'a>(&'a self, path: &'a str, body: &'a Value) -> BoxFuture<'a, Result<Value, ApiError>>;
 
     /// The events of a session after `after`, then live ones.
-    fn events(&self, session: SessionId, after: Seq)
-    -> impl Future<Output = Result<Events, ApiError>> + Send;
+    fn events(&self, session: SessionId, after: Seq) -> BoxFuture<'_, Result<Events, ApiError>>;
 }
 
 /// What the tools read of a session.
@@ -58,13 +59,13 @@ pub(crate) fn read<T: DeserializeOwned>(answer: Value) -> Result<T, ApiError> {
         .map_err(|error| ApiError(format!("the engine's answer cannot be read: {error}")))
 }
 
-pub(crate) async fn session<A: Api>(api: &A, id: SessionId) -> Result<SessionFacts, ApiError> {
+pub(crate) async fn session(api: &dyn Api, id: SessionId) -> Result<SessionFacts, ApiError> {
     read(api.get(&format!("/v1/sessions/{id}")).await?)
 }
 
 /// Whether a session lies below one of `branches`, or is one of them, looking up to `top`.
-pub(crate) async fn is_below<A: Api>(
-    api: &A,
+pub(crate) async fn is_below(
+    api: &dyn Api,
     below: SessionId,
     branches: &BTreeSet<SessionId>,
     top: Option<SessionId>,

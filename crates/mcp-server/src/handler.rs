@@ -1,5 +1,7 @@
 //! The server that clients talk with.
 
+use std::sync::Arc;
+
 use playhouse_protocol::SessionId;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
@@ -27,8 +29,8 @@ const INSTRUCTIONS: &str = "Sessions of coding agents. Begin one with session_cr
 
 /// An engine as an MCP server, for one client. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct McpServer<A> {
-    api: A,
+pub struct McpServer {
+    api: Arc<dyn Api>,
     /// Where sessions work that name no directory; `None` leaves that to the API.
     directory: Option<String>,
     /// Native tools that are offered as well.
@@ -39,9 +41,9 @@ pub struct McpServer<A> {
     gone: CancellationToken,
 }
 
-impl<A: Api> McpServer<A> {
+impl McpServer {
     /// Over this API.
-    pub fn new(api: A) -> Self {
+    pub fn new(api: Arc<dyn Api>) -> Self {
         Self {
             api,
             directory: None,
@@ -62,7 +64,7 @@ impl<A: Api> McpServer<A> {
     /// # Errors
     /// The engine has no native tool of a name, or cannot list them.
     pub async fn offering(self, tools: &[String]) -> Result<Self, ApiError> {
-        let native = NativeTools::chosen(&self.api, tools).await?;
+        let native = NativeTools::chosen(&*self.api, tools).await?;
         Ok(self.with_tools(native))
     }
 
@@ -93,7 +95,7 @@ impl<A: Api> McpServer<A> {
     }
 
     async fn status(&self, session: SessionId) -> Result<CallToolResult, ApiError> {
-        let status = status(&self.api, session).await?;
+        let status = status(&*self.api, session).await?;
         let mut text = format!("The session is {}.", status.state);
         for wait in &status.waits {
             text.push_str(&format!("\n{} waits for an answer: {}", wait.tool, wait.asked));
@@ -130,9 +132,9 @@ impl<A: Api> McpServer<A> {
         let finished = match request_state {
             Some(state) => {
                 let answers = input_responses.unwrap_or_default();
-                Box::pin(go_on(&self.api, &caller, Some(arguments.session), &state, answers)).await
+                Box::pin(go_on(&*self.api, &caller, Some(arguments.session), &state, answers)).await
             }
-            None => Box::pin(begin(&self.api, &caller, arguments)).await,
+            None => Box::pin(begin(&*self.api, &caller, arguments)).await,
         };
         match finished {
             Ok(finished) => answer(finished, |ended| ended_result(&ended.prompt)),
@@ -150,12 +152,12 @@ impl<A: Api> McpServer<A> {
         let caller = self.caller(&context);
         let finished = async {
             let Some(state) = request_state else {
-                let session = self.calls.of(&self.api, self.directory.as_deref()).await?;
-                return Box::pin(native::begin(&self.api, &caller, &session, &name, arguments)).await;
+                let session = self.calls.of(&*self.api, self.directory.as_deref()).await?;
+                return Box::pin(native::begin(&*self.api, &caller, &session, &name, arguments)).await;
             };
             // The next call may have begun another session meanwhile.
             let answers = input_responses.unwrap_or_default();
-            Box::pin(go_on(&self.api, &caller, None, &state, answers)).await
+            Box::pin(go_on(&*self.api, &caller, None, &state, answers)).await
         };
         match finished.await {
             Ok(finished) => answer(finished, native::ended_result),
@@ -188,7 +190,7 @@ fn answer(
     }
 }
 
-impl<A: Api> ServerHandler for McpServer<A> {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("playhouse", env!("CARGO_PKG_VERSION")))

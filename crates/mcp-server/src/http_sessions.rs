@@ -2,25 +2,25 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt as _};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use http::{Request, Response};
-use http_body_util::combinators::BoxBody;
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use rmcp::model::{ClientJsonRpcMessage, ProtocolVersion, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use thiserror::Error;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::Api;
 use crate::handler::McpServer;
 use crate::native::CallSession;
 
@@ -30,6 +30,11 @@ pub const MOST_HTTP_SESSIONS: usize = 64;
 const REVISION: &str = "mcp-protocol-version";
 /// After this time without a request and without an open answer, a session of the protocol ends.
 const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// The answer to a request.
+pub type Answer = Response<BoxBody<Bytes, Infallible>>;
+/// The body of a request.
+pub type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
 
 /// Whose a session of the protocol is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +46,7 @@ pub struct Owner {
 }
 
 /// The tenant has as many sessions of the protocol as it may have, and an answer to each of them is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there are {MOST_HTTP_SESSIONS} sessions of this protocol already, and all of them are in use: end one with DELETE"
 )]
@@ -85,17 +90,22 @@ impl HttpSessions {
     ///
     /// # Errors
     /// It would begin a session where there are too many.
-    pub async fn answer<A: Api, B>(
-        self: &Arc<Self>,
+    pub fn answer(
+        self: Arc<Self>,
         owner: Owner,
-        server: McpServer<A>,
-        request: Request<B>,
-    ) -> Result<Response<BoxBody<Bytes, Infallible>>, Full>
-    where
-        B: http_body::Body + Send + 'static,
-        B::Error: std::fmt::Display,
-        B::Data: Send + 'static,
-    {
+        server: McpServer,
+        request: Request<Body>,
+    ) -> BoxFuture<'static, Result<Answer, Full>> {
+        // The body of an async function is compiled by whoever awaits it; behind a box, it is compiled here.
+        self.answered(owner, server, request).boxed()
+    }
+
+    async fn answered(
+        self: Arc<Self>,
+        owner: Owner,
+        server: McpServer,
+        request: Request<Body>,
+    ) -> Result<Answer, Full> {
         let revision = request.headers().get(REVISION).and_then(|value| value.to_str().ok());
         let server = match revision {
             Some(revision) if revision >= ProtocolVersion::V_2026_07_28.as_str() => {
@@ -104,18 +114,18 @@ impl HttpSessions {
             }
             _ => server,
         };
-        let sessions = Arc::new(OfOwner { all: Arc::clone(self), owner, is_full: AtomicBool::new(false) });
         let mut config = StreamableHttpServerConfig::default()
             .with_cancellation_token(self.closing.clone())
             .disable_allowed_hosts();
         config.sse_keep_alive = Some(self.heartbeat);
         config.max_request_body_bytes = self.body;
+        let sessions = Arc::new(OfOwner { all: self, owner, is_full: AtomicBool::new(false) });
         if request.method() == http::Method::POST {
             // What is answered at once needs no place to come back to: the answer comes first.
             config.sse_retry = None;
         }
         let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
-        let response = Box::pin(service.handle(request)).await;
+        let response = service.handle(request).await;
         if sessions.is_full.load(Ordering::Relaxed) { Err(Full) } else { Ok(response) }
     }
 

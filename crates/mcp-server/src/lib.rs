@@ -21,6 +21,6 @@ mod turn;
 
 pub use api::{Api, ApiError, Events};
 pub use handler::McpServer;
-pub use http_sessions::{Full, HttpSessions, MOST_HTTP_SESSIONS, Owner};
+pub use http_sessions::{Answer, Body, Full, HttpSessions, MOST_HTTP_SESSIONS, Owner};
 pub use native::NativeTools;
-pub use pipes::{PipeError, over_pipes};
+pub use pipes::{Input, Output, PipeError, over_pipes};

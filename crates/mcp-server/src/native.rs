@@ -71,7 +71,7 @@ impl NativeTools {
     ///
     /// # Errors
     /// It has no native tool of a name, or cannot list them.
-    pub(crate) async fn chosen<A: Api>(api: &A, names: &[String]) -> Result<Self, ApiError> {
+    pub(crate) async fn chosen(api: &dyn Api, names: &[String]) -> Result<Self, ApiError> {
         if names.is_empty() {
             return Ok(Self::default());
         }
@@ -89,11 +89,7 @@ impl NativeTools {
 
 impl CallSession {
     /// The session of the next call; begins one where there is none, where it was removed, and where it is long.
-    pub(crate) async fn of<A: Api>(
-        &self,
-        api: &A,
-        directory: Option<&str>,
-    ) -> Result<SessionFacts, ApiError> {
+    pub(crate) async fn of(&self, api: &dyn Api, directory: Option<&str>) -> Result<SessionFacts, ApiError> {
         let mut known = self.0.lock().await;
         if let Some(id) = *known {
             match session(api, id).await {
@@ -125,8 +121,8 @@ fn shown(tool: &Listed) -> Tool {
 ///
 /// # Errors
 /// The engine refused it, or its events ended.
-pub(crate) async fn begin<A: Api>(
-    api: &A,
+pub(crate) async fn begin(
+    api: &dyn Api,
     caller: &Caller,
     of: &SessionFacts,
     tool: &str,
@@ -170,11 +166,14 @@ mod tests {
 
     use playhouse_protocol::Seq;
 
+    use futures::FutureExt as _;
+    use futures::future::{self, BoxFuture};
+
     use super::*;
     use crate::api::Events;
 
     /// An engine whose sessions have so many records.
-    #[derive(Clone, Default)]
+    #[derive(Debug, Default)]
     struct Fake {
         made: Arc<AtomicU64>,
         records: Arc<AtomicU64>,
@@ -190,16 +189,16 @@ mod tests {
     }
 
     impl Api for Fake {
-        async fn get(&self, _: &str) -> Result<Value, ApiError> {
-            Ok(self.session())
+        fn get<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Value, ApiError>> {
+            future::ready(Ok(self.session())).boxed()
         }
 
-        async fn post(&self, _: &str, _: &Value) -> Result<Value, ApiError> {
+        fn post<'a>(&'a self, _: &'a str, _: &'a Value) -> BoxFuture<'a, Result<Value, ApiError>> {
             self.made.fetch_add(1, Ordering::Relaxed);
-            Ok(self.session())
+            future::ready(Ok(self.session())).boxed()
         }
 
-        async fn events(&self, _: SessionId, _: Seq) -> Result<Events, ApiError> {
+        fn events(&self, _: SessionId, _: Seq) -> BoxFuture<'_, Result<Events, ApiError>> {
             unreachable!("nothing is called")
         }
     }

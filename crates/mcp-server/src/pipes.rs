@@ -4,14 +4,20 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 use rmcp::serve_server;
 use rmcp::service::ServerInitializeError;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::api::Api;
 use crate::handler::McpServer;
+
+/// What a client sends.
+pub type Input = Box<dyn AsyncRead + Send + Unpin>;
+/// What it is sent.
+pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Why a client was not served to its end.
 #[derive(Debug, Error)]
@@ -22,15 +28,18 @@ pub struct PipeError(String);
 ///
 /// # Errors
 /// It does not begin as the protocol has it.
-pub async fn over_pipes<A, R, W>(server: McpServer<A>, input: R, output: W) -> Result<(), PipeError>
-where
-    A: Api,
-    R: AsyncRead + Send + Unpin + 'static,
-    W: AsyncWrite + Send + Unpin + 'static,
-{
+pub fn over_pipes(
+    server: McpServer,
+    input: Input,
+    output: Output,
+) -> LocalBoxFuture<'static, Result<(), PipeError>> {
+    serve(server, input, output).boxed_local()
+}
+
+async fn serve(server: McpServer, input: Input, output: Output) -> Result<(), PipeError> {
     let gone = CancellationToken::new();
     let input = Watched { input, gone: Some(gone.clone().drop_guard()) };
-    let served = match Box::pin(serve_server(server.until(gone), (input, output))).await {
+    let served = match serve_server(server.until(gone), (input, output)).await {
         Ok(served) => served,
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(PipeError(error.to_string())),
@@ -39,13 +48,13 @@ where
 }
 
 /// An input whose end is told at once, while requests are still answered.
-struct Watched<R> {
-    input: R,
+struct Watched {
+    input: Input,
     /// Cancelled when it is dropped.
     gone: Option<DropGuard>,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+impl AsyncRead for Watched {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

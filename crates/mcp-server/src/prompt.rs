@@ -60,8 +60,8 @@ pub(crate) enum Finished {
 ///
 /// # Errors
 /// The engine refused it, or its events ended.
-pub(crate) async fn begin<A: Api>(
-    api: &A,
+pub(crate) async fn begin(
+    api: &dyn Api,
     caller: &Caller,
     arguments: PromptArguments,
 ) -> Result<Finished, ApiError> {
@@ -83,8 +83,8 @@ pub(crate) async fn begin<A: Api>(
 ///
 /// # Errors
 /// `state` is none that was returned, or not for the session `of`; the engine refused something; the turn's events ended.
-pub(crate) async fn go_on<A: Api>(
-    api: &A,
+pub(crate) async fn go_on(
+    api: &dyn Api,
     caller: &Caller,
     of: Option<SessionId>,
     state: &str,
@@ -114,7 +114,7 @@ pub(crate) async fn go_on<A: Api>(
 }
 
 /// Says to the engine what the people answered; nothing that can be read is a refusal.
-async fn answer_request<A: Api>(api: &A, request: &Request, answer: Option<&ElicitResult>) {
+async fn answer_request(api: &dyn Api, request: &Request, answer: Option<&ElicitResult>) {
     let reply = match answer {
         Some(answer) => request.reply(answer),
         None => request.refusal(NOBODY),
@@ -128,8 +128,8 @@ async fn answer_request<A: Api>(api: &A, request: &Request, answer: Option<&Elic
 }
 
 /// Waits for the end of a turn, of which `events` are those since before it began.
-pub(crate) async fn follow<A: Api>(
-    api: &A,
+pub(crate) async fn follow(
+    api: &dyn Api,
     caller: &Caller,
     mut turn: Turn,
     mut events: Events,

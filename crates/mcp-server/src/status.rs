@@ -36,7 +36,7 @@ struct Questions {
 ///
 /// # Errors
 /// The engine refused it.
-pub(crate) async fn open_requests<A: Api>(api: &A, of: Option<SessionId>) -> Result<Vec<Request>, ApiError> {
+pub(crate) async fn open_requests(api: &dyn Api, of: Option<SessionId>) -> Result<Vec<Request>, ApiError> {
     let query = of.map(|session| format!("?session={session}")).unwrap_or_default();
     let consents: Consents = read(api.get(&format!("/v1/consents{query}")).await?)?;
     let questions: Questions = read(api.get(&format!("/v1/questions{query}")).await?)?;
@@ -55,7 +55,7 @@ pub(crate) async fn open_requests<A: Api>(api: &A, of: Option<SessionId>) -> Res
 ///
 /// # Errors
 /// The engine refused it.
-pub(crate) async fn status<A: Api>(api: &A, id: SessionId) -> Result<Status, ApiError> {
+pub(crate) async fn status(api: &dyn Api, id: SessionId) -> Result<Status, ApiError> {
     let facts = session(api, id).await?;
     let path = format!("/v1/sessions/{id}/messages?limit={LAST_MESSAGES}");
     let page: MessagePage = read(api.get(&path).await?)?;

@@ -2,6 +2,7 @@
 
 use std::panic::resume_unwind;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
 /// Runs `work` on a thread where it may block, and gives back its result. A panic in it goes on in the caller.
@@ -28,6 +29,17 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
+    let (told, result) = oneshot::channel();
+    carry(Box::new(move || drop(told.send(work())))).await?;
+    match result.await {
+        Ok(result) => Ok(result),
+        // It was told before the work ended.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Work of one type, whatever its result: what tokio compiles for a type of work is much, and is compiled once.
+async fn carry(work: Box<dyn FnOnce() + Send>) -> Result<(), JoinError> {
     match tokio::task::spawn_blocking(work).await {
         Err(error) if error.is_cancelled() => std::future::pending().await,
         result => result,

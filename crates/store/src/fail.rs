@@ -1,4 +1,5 @@
-//! Places at which tests make the store fail, by name. Only with the feature `failpoints`, which no release has.
+//! Places at which tests make the store fail, by name. Debug builds have them, so that tests run what `cargo build` made; a release
+//! has them with the feature `failpoints` only, which `scripts/soak` turns on.
 //!
 //! The environment variable [`VARIABLE`] says what happens where, as in `append.applied=kill@37,flush.done=error@5`: at the
 //! 37th time that this process comes to the first point it is killed, and the 5th time at the second one is an I/O error.

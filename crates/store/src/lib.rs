@@ -45,14 +45,14 @@
 //! # Ok::<(), playhouse_store::StoreError>(())
 //! ```
 
-/// A place at which tests make the store fail, by a constant of `fail`. Nothing without the feature `failpoints`.
-#[cfg(feature = "failpoints")]
+/// A place at which tests make the store fail, by a constant of `fail`. Nothing in a release.
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 macro_rules! fail_point {
     ($point:ident) => {
         crate::fail::come(crate::fail::$point)?
     };
 }
-#[cfg(not(feature = "failpoints"))]
+#[cfg(not(any(debug_assertions, feature = "failpoints")))]
 macro_rules! fail_point {
     ($point:ident) => {};
 }
@@ -61,7 +61,7 @@ mod blobs;
 mod check;
 mod compact;
 mod draft;
-#[cfg(feature = "failpoints")]
+#[cfg(any(debug_assertions, feature = "failpoints"))]
 pub mod fail;
 mod format;
 pub mod frame;

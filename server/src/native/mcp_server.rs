@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::get;
-use futures::StreamExt as _;
+use axum::{BoxError, Router};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use http_body_util::BodyExt as _;
 use playhouse_mcp_server::{
     Api, ApiError, Events, HttpSessions, MOST_HTTP_SESSIONS, McpServer, NativeTools, Owner,
 };
@@ -78,8 +80,8 @@ async fn answer(
     let owner = Owner { tenant: Arc::clone(&principal.tenant), key: principal.key.clone() };
     // Its tools are for the sessions of one tenant.
     let principal = Principal { all: false, ..principal };
-    let server = McpServer::new(Scoped { api, principal }).with_tools(tools);
-    let answered = Box::pin(sessions.answer(owner, server, request)).await;
+    let server = McpServer::new(Arc::new(Scoped { api, principal })).with_tools(tools);
+    let answered = sessions.answer(owner, server, request.map(boxed)).await;
     let answer = answered.map_err(|full| {
         let most = MOST_HTTP_SESSIONS as u64;
         let limit = Limit::of_count("mcp_sessions", LimitScope::Tenant, LimitUnit::Count, most);
@@ -94,6 +96,11 @@ async fn answer(
     }))
 }
 
+/// A body as the server of the protocol takes it.
+fn boxed(body: Body) -> playhouse_mcp_server::Body {
+    body.map_err(BoxError::from).boxed_unsync()
+}
+
 /// The native API, as one principal.
 #[derive(Clone, Debug)]
 struct Scoped {
@@ -102,15 +109,16 @@ struct Scoped {
 }
 
 impl Api for Scoped {
-    async fn get(&self, path: &str) -> Result<Value, ApiError> {
-        Ok(operator::ask(&self.api, Some(&self.principal), Method::GET, path, None).await?)
+    fn get<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(operator::ask(&self.api, Some(&self.principal), Method::GET, path, None).await?) }
+            .boxed()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
-        Ok(operator::ask(&self.api, Some(&self.principal), Method::POST, path, Some(body)).await?)
+    fn post<'a>(&'a self, path: &'a str, body: &'a Value) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(operator::ask(&self.api, Some(&self.principal), Method::POST, path, Some(body)).await?) }.boxed()
     }
 
-    async fn events(&self, session: SessionId, after: Seq) -> Result<Events, ApiError> {
-        operator::events(&self.api, Some(&self.principal), session, after).await
+    fn events(&self, session: SessionId, after: Seq) -> BoxFuture<'_, Result<Events, ApiError>> {
+        operator::events(&self.api, Some(&self.principal), session, after).boxed()
     }
 }

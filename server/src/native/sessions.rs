@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use playhouse_actors::ForkAt;
+use playhouse_actors::{ForkAt, try_blocking};
 use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::message::Changed;
 use playhouse_protocol::question::Todo;
@@ -232,7 +232,7 @@ async fn admit_workspace(
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    Ok(tokio::task::spawn_blocking(work).await?)
+    Ok(try_blocking(work).await?)
 }
 
 /// A directory as sessions know theirs: links resolved, where it exists.

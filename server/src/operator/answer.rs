@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use playhouse_actors::{Engine, ForkAt};
+use playhouse_actors::{Engine, ForkAt, try_blocking};
 use playhouse_protocol::CommandError;
 use playhouse_protocol::ledger::{ArchivePage, ArchiveQuery};
 use playhouse_protocol::operator::{
@@ -120,13 +120,13 @@ impl Operator {
             OperatorRequest::Billing(request) => self.operations.billing(request).await?,
             OperatorRequest::Store(request) => {
                 let upkeep = self.operations.upkeep();
-                let done = tokio::task::spawn_blocking(move || answer_store(&*upkeep, request)).await;
+                let done = try_blocking(move || answer_store(&*upkeep, request)).await;
                 done.map_err(|error| CommandError::Store(format!("the store could not be read: {error}")))??
             }
             OperatorRequest::Script(calls) => OperatorReply::Scripted(self.operations.script(&calls)?),
             OperatorRequest::Key(request) => {
                 let keys = Arc::clone(&self.keys);
-                let done = tokio::task::spawn_blocking(move || keys.answer(request)).await;
+                let done = try_blocking(move || keys.answer(request)).await;
                 done.map_err(|error| CommandError::Store(format!("the keys could not be read: {error}")))??
             }
         })

@@ -3,7 +3,8 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
-use futures::{StreamExt as _, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, stream};
 use playhouse_mcp_server::{Api, ApiError, Events};
 use playhouse_protocol::{Seq, SessionId};
 use serde_json::Value;
@@ -62,35 +63,38 @@ async fn send(
 }
 
 impl Api for DirectClient {
-    async fn get(&self, path: &str) -> Result<Value, ApiError> {
-        Ok(self.call(Method::GET, path, None).await?)
+    fn get<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(self.call(Method::GET, path, None).await?) }.boxed()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
-        Ok(self.call(Method::POST, path, Some(body)).await?)
+    fn post<'a>(&'a self, path: &'a str, body: &'a Value) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(self.call(Method::POST, path, Some(body)).await?) }.boxed()
     }
 
-    async fn events(&self, session: SessionId, after: Seq) -> Result<Events, ApiError> {
-        events(self.routes(), None, session, after).await
+    fn events(&self, session: SessionId, after: Seq) -> BoxFuture<'_, Result<Events, ApiError>> {
+        events(self.routes(), None, session, after).boxed()
     }
 }
 
 impl Api for OperatorClient {
-    async fn get(&self, path: &str) -> Result<Value, ApiError> {
-        Ok(self.call(Method::GET, path, None).await?)
+    fn get<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(self.call(Method::GET, path, None).await?) }.boxed()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
-        Ok(self.call(Method::POST, path, Some(body)).await?)
+    fn post<'a>(&'a self, path: &'a str, body: &'a Value) -> BoxFuture<'a, Result<Value, ApiError>> {
+        async move { Ok(self.call(Method::POST, path, Some(body)).await?) }.boxed()
     }
 
-    async fn events(&self, session: SessionId, after: Seq) -> Result<Events, ApiError> {
-        let events = Self::events(self, session, after).await?;
-        let next = async |mut events: super::OperatorEvents| match events.next().await {
-            Ok(Some(event)) => Ok(Some((event.event().clone(), events))),
-            Ok(None) => Ok(None),
-            Err(error) => Err(ApiError::from(error)),
-        };
-        Ok(stream::try_unfold(events, next).boxed())
+    fn events(&self, session: SessionId, after: Seq) -> BoxFuture<'_, Result<Events, ApiError>> {
+        async move {
+            let events = Self::events(self, session, after).await?;
+            let next = async |mut events: super::OperatorEvents| match events.next().await {
+                Ok(Some(event)) => Ok(Some((event.event().clone(), events))),
+                Ok(None) => Ok(None),
+                Err(error) => Err(ApiError::from(error)),
+            };
+            Ok(stream::try_unfold(events, next).boxed())
+        }
+        .boxed()
     }
 }

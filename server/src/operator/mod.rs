@@ -16,6 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use futures::future::BoxFuture;
+use playhouse_actors::try_blocking;
 use playhouse_protocol::operator::{
     BillingRequest, EngineFacts, OperatorReply, OperatorRequest, ScriptedCall,
 };
@@ -94,7 +95,7 @@ async fn operate(
     app.note_operator();
     let reply = Box::pin(answer(&app, &operator, request)).await.unwrap_or_else(OperatorReply::Failed);
     // A whole log may be in it: making its JSON is work for a thread of its own.
-    match tokio::task::spawn_blocking(move || Json(reply).into_response()).await {
+    match try_blocking(move || Json(reply).into_response()).await {
         Ok(response) => response,
         Err(error) => Problem::from(error).into_response(),
     }
@@ -146,7 +147,7 @@ async fn answer(
 /// Keys are others than they were.
 async fn learn_keys(app: &App) {
     let learning = app.clone();
-    match tokio::task::spawn_blocking(move || learning.learn_keys()).await {
+    match try_blocking(move || learning.learn_keys()).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {
             tracing::error!(%error, "the keys could not be read: tenants are kept to their workspaces")

@@ -1,8 +1,10 @@
 //! `playhouse mcp serve`: this engine as an MCP server, on standard input and output.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use playhouse_mcp_server::{McpServer, over_pipes};
+use tokio::io::{stdin, stdout};
 
 use crate::cli::reach::or_start;
 use crate::cli::run::{directory, text_of};
@@ -17,10 +19,10 @@ pub(super) async fn serve(
 ) -> CommandResult {
     let workspace = text_of(&directory(of)?)?;
     let held = or_start(common, walls).await?;
-    let server = McpServer::new(held.client()).in_directory(workspace);
+    let server = McpServer::new(Arc::new(held.client())).in_directory(workspace);
     let served = match server.offering(tools).await {
         Ok(server) => {
-            let served = Box::pin(over_pipes(server, tokio::io::stdin(), tokio::io::stdout())).await;
+            let served = over_pipes(server, Box::new(stdin()), Box::new(stdout())).await;
             served.map_err(|error| Failure::failed(error.to_string()))
         }
         Err(error) => Err(Failure::usage(format!("--tools: {error}"))),

@@ -19,6 +19,7 @@ use super::kind::{ServerKey, Servers};
 use super::report::{self, Checked};
 use super::running::Running;
 use super::{Inner, Job, Lease, Standing, lock};
+use crate::base::spawn_on;
 
 /// How long a call waits for a server that runs, before and after its edit together.
 const WAIT: Duration = Duration::from_millis(1_500);
@@ -166,7 +167,7 @@ impl CallObserver for LspObserver {
                     // The result of a command tells nothing, but a server that runs hears of what it changed.
                     if matches!(self.servers.standing(&question.job.key), Standing::Warm) {
                         let servers = Arc::clone(&self.servers);
-                        self.servers.runtime.spawn(async move { question.pass_on(&servers).await });
+                        spawn_on(&self.servers.runtime, async move { question.pass_on(&servers).await });
                     }
                     continue;
                 }
@@ -272,7 +273,7 @@ impl Question {
         let text = format!("Language server {key}: errors are not known: {error}");
         let (key, session, gone) = (key.clone(), self.scope.session, lease.gone());
         let weak = Arc::downgrade(servers);
-        servers.runtime.spawn(async move {
+        spawn_on(&servers.runtime, async move {
             if let (Ok(reason), Some(servers)) = (timeout(REASON, gone).await, weak.upgrade()) {
                 servers.note(session, format!("(of an edit before) Language server {key} died: {reason}"));
             }
@@ -285,7 +286,7 @@ impl Question {
         let session = self.scope.session;
         let servers = Arc::downgrade(servers);
         let Some(runtime) = servers.upgrade().map(|servers| servers.runtime.clone()) else { return };
-        runtime.spawn(async move {
+        spawn_on(&runtime, async move {
             let Some(inner) = servers.upgrade() else { return };
             let key = self.job.key.clone();
             let about = format!("(of an edit before) Language server {key}");

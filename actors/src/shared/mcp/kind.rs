@@ -17,6 +17,7 @@ use super::key::ServerKey;
 use super::known::Known;
 use super::login::Logins;
 use super::{OF_WORKSPACES, lock};
+use crate::base::spawn;
 use crate::shared::{Kind, StartError, Started};
 
 /// Time between two looks at the lists of a server that says that they change.
@@ -156,7 +157,7 @@ impl Kind for Servers {
                 .map_err(|error| StartError::Transient(format!("its tools cannot be listed: {error}")))?;
             Arc::clone(&self.known).learn(Arc::clone(&declared), key.clone(), listing, true).await;
             let of = (declared, key.clone());
-            tokio::spawn(follow(changed, Arc::downgrade(&connection), of, Arc::clone(&self.known)));
+            spawn(follow(changed, Arc::downgrade(&connection), of, Arc::clone(&self.known)));
             Ok(Started { child: connection, ended })
         })
     }

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::key::ServerKey;
 use super::{McpServers, McpState, lock};
+use crate::base::spawn_on;
 
 /// How long the engine waits for the browser that comes back to it: as long as the login may take.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(600);
@@ -143,7 +144,7 @@ impl McpServers {
         let (servers, name, tenant, state) =
             (self.clone(), name.to_owned(), tenant.to_owned(), begun.state.clone());
         let ends = self.0.logins.waits(&state);
-        self.0.runtime.spawn(async move {
+        spawn_on(&self.0.runtime, async move {
             let ended = match timeout(PATIENCE, port.wait(&state)).await {
                 Ok(Ok(redirected)) => servers.finish_login(&name, &tenant, redirected).await,
                 Ok(Err(reason)) => Err(LoginFailure::Failed(reason)),

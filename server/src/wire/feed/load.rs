@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use playhouse_actors::Engine;
+use playhouse_actors::{Engine, try_blocking};
 use playhouse_protocol::{CommandError, Seq, SessionId, SessionSummary};
 use playhouse_session::Session;
 
@@ -37,7 +37,7 @@ pub(super) async fn load(work: &Work, id: SessionId, until: Option<Seq>) -> Opti
         }
         session
     };
-    let session = tokio::task::spawn_blocking(fold).await.ok()??;
+    let session = try_blocking(fold).await.ok()??;
     live(app, session).await
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn live(app: &App, session: Session) -> Option<Live> {
 pub(crate) async fn place(roots: Arc<Roots>, directory: &str) -> Option<Place> {
     let directory = directory.to_owned();
     let find = move || Place::find(&directory, |path| roots.hold(path));
-    tokio::task::spawn_blocking(find).await.ok()
+    try_blocking(find).await.ok()
 }
 
 /// The session on which clients show the requests of this one: itself, if it has no parent or one that has none; else the
