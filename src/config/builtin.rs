@@ -320,6 +320,7 @@ mod tests {
 
     /// Names of keys and addresses are those that opencode knows, as it is installed for tests.
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn keys_and_addresses_are_those_of_opencode() {
         let known = Opencode::start().ask("GET", "/provider", &Value::Null);
         let known = known["all"].as_array().unwrap();

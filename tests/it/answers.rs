@@ -63,6 +63,7 @@ fn calls_that_make_no_sense_are_answered() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_answer_that_never_becomes_one_fails_the_turn() {
     let all = u64::from(playhouse::session::RetryPolicy::default().attempts);
     let cases: [(Step, ErrorCode, u64); 8] = [
@@ -258,6 +259,7 @@ fn a_command_in_the_background_holds_nothing_up() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_endless_output_is_capped() {
     let stage = caller("bash", json!({"command": "head -c 300000000 /dev/zero | tr '\\0' 'x'; echo end"}));
     let result = result_of(&stage);

@@ -34,6 +34,7 @@ fn the_demo_shows_a_whole_turn_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_kept_repository_holds_the_fix() {
     let stage = Stage::new(Model::new());
     let ended = stage.playhouse(["demo", "--keep"]).is(0);

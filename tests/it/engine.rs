@@ -285,6 +285,7 @@ fn an_engine_that_goes_away_is_told_and_loses_nothing() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_engine_with_another_configuration_makes_way_or_is_named() {
     let command = json!({"command": "echo $$ > sleeping.pid; exec sleep 300"});
     let script = Script::new().model("m", greeter()).model("n", Model::new().step(call("bash", command)));
@@ -388,6 +389,7 @@ fn a_file_is_no_data_directory() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_engine_that_holds_commands_otherwise_makes_way_or_is_named() {
     let command = json!({"command": "echo $$ > sleeping.pid; exec sleep 300"});
     let script = Script::new().model("m", greeter()).model("n", Model::new().step(call("bash", command)));
@@ -444,6 +446,7 @@ fn a_data_directory_may_have_a_long_path() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_engine_that_nobody_needs_ends_and_whoever_comes_then_is_not_lost() {
     through_an_engine(|| {
         let stage = Stage::new(greeter());

@@ -145,6 +145,7 @@ fn changes_of_a_file_that_git_tracks_are_shown_as_a_read_of_it() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_folder_of_too_many_files_is_asked_about() {
     let partly = "read = { \"*\" = \"allow\", \"many/x/*\" = \"deny\" }";
     let stage = stage("");

@@ -335,6 +335,7 @@ fn a_session_whose_prompt_was_refused_is_shown_as_it_was() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_answer_for_which_there_is_no_room_is_not_asked_for_again_before_there_is() {
     // So long that it goes beside the database: small records still have their place.
     let engine = Engine::confined("sled", Model::new().step(text("All is well. ".repeat(12_000))).cycle());
@@ -482,6 +483,7 @@ fn a_compaction_that_breaks_off_anywhere_loses_nothing_that_comes_after_it() {
 
 /// With little space the tenant that takes up most is suspended, and goes on when there is space again. Others go on meanwhile.
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_tenant_that_holds_most_is_suspended_before_the_disk_is_full() {
     let large = Model::new()
         .step(call("bash", json!({"command": "yes 1234567 | head -c 10000000"})))

@@ -50,6 +50,7 @@ fn the_errors_of_an_edit_are_told_with_its_result() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_late_answer_stands_at_the_start_of_a_later_result() {
     let told =
         run("late", [edit("words", "a BAD word"), ask("hover"), ask("hover"), ask("hover"), ask("hover")]);

@@ -8,6 +8,7 @@ use crate::interrupt::{process, start};
 use crate::stage::{Dialect, Stage, in_both, through_an_engine, until};
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_summary_is_asked_for_by_hand_and_by_which_model() {
     in_both(|| {
         let said = "word ".repeat(2_000);

@@ -120,6 +120,7 @@ fn a_turn_goes_on_after_a_kill_during_an_answer() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_turn_that_was_killed_often_is_still_one_turn() {
     let stage = Stage::new(
         Model::new()
@@ -170,6 +171,7 @@ fn a_turn_that_was_left_goes_on_by_hand() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_session_that_cannot_go_on_is_named_and_the_others_go_on() {
     let stage =
         Stage::new(Model::new().step(text("Well.").delay(std::time::Duration::from_millis(400))).cycle());

@@ -187,6 +187,7 @@ fn a_tool_from_outside_that_is_refused_is_set_aside_and_the_turn_goes_on() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn reasoning_that_a_server_does_not_take_back_is_left_out_and_the_turn_goes_on() {
     for Asked { provider, model, .. } in ASKED.iter().filter(|asked| asked.model != "plain-1") {
         let mut stage = stage(Rules::default());
@@ -207,6 +208,7 @@ fn reasoning_that_a_server_does_not_take_back_is_left_out_and_the_turn_goes_on()
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_reasoning_of_answers_that_say_nothing_or_fail_goes_back() {
     for Asked { provider, model, dialect, .. } in ASKED.iter().filter(|asked| asked.dialect != "openai-chat")
     {

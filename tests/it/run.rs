@@ -350,6 +350,7 @@ fn the_built_in_providers_read_their_variables() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_reader_that_goes_away_does_not_disturb_the_turn() {
     in_both(|| {
         let stage = Stage::new(Model::new().step(mock_llm::tokens(5_000)).closing("unused"));

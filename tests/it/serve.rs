@@ -280,6 +280,7 @@ fn a_server_without_connections_is_refused() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn more_connections_than_there_may_be_wait_until_one_ends() {
     let stage = Stage::new(Model::new());
     stage.configure("[server]\nconnections = 2");

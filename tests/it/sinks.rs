@@ -198,6 +198,7 @@ fn a_server_that_ends_delivers_first_what_there_is() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn sinks_that_are_silent_or_gone_hold_nobody_up() {
     let silent = Server::start(Kind::OpenMeter, 1);
     silent.with(|state| state.script = vec![Mood::Silent; 1_000]);

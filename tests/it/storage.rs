@@ -75,6 +75,7 @@ fn metric(serving: &Serving, name: &str) -> f64 {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn two_long_outputs_stay_within_the_usual_bound() {
     let print = "yes 1234567 | head -c 200000000";
     let stage = Stage::new(running([print, print]));

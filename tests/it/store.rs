@@ -16,6 +16,7 @@ fn json<const N: usize>(stage: &Stage, code: i32, arguments: [&str; N]) -> Value
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_store_is_checked_and_compacted_by_whoever_has_it_open() {
     in_both(|| {
         let stage = stage();
@@ -94,6 +95,7 @@ fn flip(stage: &Stage, before: &[u8]) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn what_can_be_read_of_a_damaged_database_goes_on_after_a_salvage() {
     let stage = stage();
     stage.playhouse(["store", "salvage"]).is(2).says(["holds no store"]);

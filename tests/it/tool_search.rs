@@ -169,6 +169,7 @@ fn deferred_tools_are_searched_by_the_provider_and_called_by_name() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_server_that_refuses_deferred_tools_gets_those_of_the_engine() {
     for dialect in [Dialect::Anthropic, Dialect::OpenaiResponses] {
         for shape in [RefusalShape::Param, RefusalShape::Path, RefusalShape::Prose] {

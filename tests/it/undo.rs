@@ -205,6 +205,7 @@ fn an_undo_that_is_killed_goes_on_when_it_is_asked_for_again() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_undo_on_a_full_disk_writes_each_file_whole_or_not_at_all_and_goes_on_when_there_is_room() {
     let cut = "for n in 1 2 3 4 5 6; do echo cut > f$n; done";
     let stage = Stage::new(Model::new().step(call("bash", json!({"command": cut}))).step(text("Done.")));

@@ -72,6 +72,7 @@ fn script() -> Script {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn sums_are_shown_by_every_group_and_in_every_form() {
     in_both(|| {
         let stage = Stage::speaking(Dialect::OpenaiChat, script());
@@ -346,6 +347,7 @@ fn archive<const N: usize>(stage: &Stage, arguments: [&str; N]) -> crate::stage:
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn what_is_written_away_is_in_the_file_and_in_the_sums() {
     in_both(|| {
         let stage = Stage::new(Model::new().step(text("Hello.")).cycle());
@@ -402,6 +404,7 @@ fn cut_off(stage: &Stage, file: &Path) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_archive_that_was_cut_off_goes_on_and_no_row_is_in_two_places() {
     in_both(|| {
         let stage = Stage::new(Model::new().step(text("Hello.")).cycle());

@@ -319,6 +319,7 @@ async fn an_answer_without_content_and_a_page_are_no_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn however_the_bytes_come_the_answer_is_the_same() {
     let plain = Framing::default();
     let framings = [

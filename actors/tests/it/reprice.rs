@@ -182,6 +182,7 @@ async fn a_row_that_was_priced_later_locks_no_budget_when_it_is_archived() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn more_corrections_than_are_held_at_once_are_all_taken_into_account() {
     let stage = stage_with(Budgets::default()).await;
     let session = stage.session("dear").await;

@@ -449,6 +449,7 @@ fn what_waits_for_people_still_waits_and_has_all_its_time_again() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn many_that_were_left_all_go_on() {
     const SESSIONS: usize = 120;
     let ground = Ground::new();

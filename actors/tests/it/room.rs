@@ -45,6 +45,7 @@ fn common(one: &str, other: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn two_hundred_steps_with_large_outputs_end_well_in_a_small_window() {
     let stage = Stage::new(walker()).await;
     *stage.directory.room.lock().unwrap() = Some(ROOM);

@@ -287,6 +287,7 @@ async fn a_session_that_was_looked_at_meanwhile_takes_prompts_as_its_log_is_then
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn one_record_that_finds_no_room_harms_no_other_session_and_parks_none() {
     let (stage, disk) = stage(waits("free")).await;
     let (session, other) = (stage.session("m").await, stage.session("echo").await);
@@ -308,6 +309,7 @@ async fn one_record_that_finds_no_room_harms_no_other_session_and_parks_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn many_sessions_are_suspended_and_all_go_on() {
     let (stage, disk) = stage(waits("wait")).await;
     let mut running = Vec::new();

@@ -22,7 +22,9 @@ fn tree(arguments: &[&str]) -> String {
 /// The features of the registry's packages in what is selected.
 fn features(selection: &[&str]) -> Features {
     let mut features = Features::new();
-    for line in tree(&[&["--no-dedupe", "--format", "{p}|{f}"], selection].concat()).lines() {
+    for line in tree(&[&["--format", "{p}|{f}"], selection].concat()).lines() {
+        // What was listed before is marked.
+        let line = line.trim_end_matches(" (*)");
         let Some((package, named)) = line.split_once('|') else { continue };
         // Those of this workspace are followed by their path.
         if !package.contains("(/") {

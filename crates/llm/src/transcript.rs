@@ -212,6 +212,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn files_beyond_what_a_request_carries_become_notes_and_those_before_stay() {
         let file = |size: u64| {
             let blob = BlobRef { hash: format!("{size}"), size };

@@ -72,6 +72,7 @@ const PAGE: &str = "\
     dCAxIDAgUi9TaXplIDQ+PgpzdGFydHhyZWYKMTY3CiUlRU9GCgoK";
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "slow: scripts/slow runs it"]
 async fn small_files_are_in_the_answers_of_the_wire_and_large_ones_have_an_address() {
     let site = Site::new();
     let served = served(&site).await;

@@ -454,6 +454,7 @@ async fn a_stream_of_events_that_was_cut_goes_on() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_request_may_be_large_on_the_socket() {
     let ground = Site::new();
     let (served, client) = serve(&ground, Script::new(), None).await;

@@ -110,6 +110,7 @@ fn the_terminal_client_shows_a_turn_and_takes_what_people_decide() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn what_a_prompt_changed_is_undone_and_redone_from_the_terminal_client() {
     let change = json!({"filePath": "play.txt", "oldString": "first act", "newString": "second act"});
     let stage = Stage::new(

@@ -5,6 +5,7 @@ use super::screen::Screen;
 use crate::serve::Serving;
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_small_terminal_client_takes_refusals() {
     let stage = play();
     let serving = Serving::start(&stage, ["--port", "0"]);

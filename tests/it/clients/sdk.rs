@@ -218,6 +218,7 @@ fn the_newer_sdk_answers_what_people_are_asked() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_sdk_starts_and_stops_a_server_of_its_own() {
     for client in ["v1", "v2"] {
         let stage = Stage::new(Model::new().step(text("Here I am.")));

@@ -37,11 +37,11 @@ impl Trial {
         Self { kind, attempts }
     }
 
-    /// Makes all attempts at these levels, and tells at once of all that went wrong. What holds at any level is looked at where
-    /// nothing holds them.
+    /// Makes all attempts at these levels, and tells at once of all that went wrong. What holds at any level is looked at within
+    /// the usual walls, and whether what is denied would work, where nothing holds it.
     pub(super) fn run(&self, levels: &[Level]) {
         check_machine(levels);
-        let is_usual = levels.contains(&Level::Open);
+        let is_usual = levels.contains(&Level::Walled);
         let mut tasks: Vec<Task<'_>> = Vec::new();
         for group in self.groups() {
             if is_usual {
@@ -67,7 +67,7 @@ impl Trial {
                     let apart = apart.clone();
                     tasks.push(Box::new(move || self.agreed(&apart, level)));
                 }
-                if is_usual {
+                if levels.contains(&Level::Open) {
                     tasks.push(Box::new(move || self.would_work(&apart)));
                 }
             }

@@ -42,6 +42,7 @@ fn a_wait_that_a_server_asks_for_is_shown_and_can_be_ended() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn what_is_kept_of_a_sink_that_is_not_configured_is_shown_and_can_be_removed() {
     let server = Server::start(Kind::Webhook, 1);
     server.with(|state| state.bad_text = Some("\"opus\"".to_owned()));

@@ -97,6 +97,7 @@ fn check_rows(kind: Kind, seed: u64, check: impl Fn(&LedgerRow, &Value)) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn openmeter_holds_the_ledger() {
     for seed in [1, 2] {
         check_rows(Kind::OpenMeter, seed, |row, event| {
@@ -126,6 +127,7 @@ fn openmeter_holds_the_ledger() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn polar_holds_the_ledger() {
     for seed in [3, 4] {
         check_rows(Kind::Polar, seed, |row, event| {
@@ -155,6 +157,7 @@ fn a_webhook_holds_the_ledger() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn every_turn_is_reported_once_for_each_model() {
     for seed in [7, 8] {
         let items = ledger(seed, ROWS);
@@ -187,6 +190,7 @@ fn every_turn_is_reported_once_for_each_model() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn reports_that_are_refused_are_among_the_letters() {
     let items = ledger(9, ROWS);
     let (all, _) = bad_day(Kind::Report, 9, items.clone(), []);

@@ -192,6 +192,7 @@ async fn an_answer_without_usage_has_none() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_line_of_eight_megabytes_is_read_whole_and_in_small_pieces() {
     let words = "h\u{e9}llo w\u{f6}rld ".repeat((8 << 20) / 14);
     for dialect in ALL {

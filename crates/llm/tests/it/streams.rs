@@ -245,6 +245,7 @@ impl Transport for Chatty {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_server_that_never_stops_talking_after_its_answer_holds_nobody_up() {
     let comments = Arc::default();
     for dialect in ALL {

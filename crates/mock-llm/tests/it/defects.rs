@@ -228,6 +228,7 @@ async fn reasoning_has_what_it_needs_to_be_sent_back() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn an_event_may_be_large() {
     let bytes = 8 << 20;
     let mock = mock(Step::empty().item(Item::LargeEvent(bytes)));

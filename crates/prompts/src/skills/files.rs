@@ -149,6 +149,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn what_is_too_much_or_too_deep_is_told() {
         let root = tempfile::tempdir().unwrap();
         for number in 0..MOST + 7 {

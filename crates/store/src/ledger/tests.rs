@@ -262,6 +262,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn readers_see_what_was_written_wherever_the_writer_is(acts in vec(acts(), 1..40), many in 1..80_usize) {
         let mut world = World::new(many);
         for act in &acts {

@@ -61,6 +61,7 @@ fn no_tenant_and_no_hash_reaches_outside() {
 
 /// As where `blobs` lies on a file system of its own, which fails otherwise than by being full.
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_large_record_that_the_disk_does_not_take_suspends_the_store_until_it_does() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();

@@ -134,6 +134,7 @@ fn what_was_removed_before_a_start_counts_after_it() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn writers_and_readers_go_on_while_it_moves_again_and_again() {
     for backend in Backend::ALL {
         let directory = tempfile::tempdir().unwrap();
@@ -254,6 +255,7 @@ fn process_that_compacts() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_compaction_survives_a_kill_at_any_time() {
     for backend in Backend::ALL {
         let directory = tempfile::tempdir().unwrap();
