@@ -146,6 +146,7 @@ fn flip(backend: Backend, name: &str, are_settled: bool) -> Outcomes {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_byte_that_changed_in_sled_is_told() {
     let outcomes = flip(Backend::Sled, "db", true);
     // Sled keeps a checksum of all that it writes.
@@ -153,7 +154,6 @@ fn a_byte_that_changed_in_sled_is_told() {
 }
 
 #[test]
-#[ignore = "slow: scripts/slow runs it"]
 fn a_byte_that_changed_in_redb_is_told() {
     let outcomes = flip(Backend::Redb, "db", true);
     assert!(outcomes.refused + outcomes.told > FLIPS / 4, "{outcomes:?}");

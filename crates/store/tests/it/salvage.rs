@@ -156,6 +156,7 @@ fn a_snapshot_of_sled_that_is_damaged_costs_nothing() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn of_redb_what_is_on_other_pages_is_saved() {
     let mut saved = 0;
     for part in [2, 4, 5, 7] {

@@ -60,6 +60,7 @@ fn make(files: &[(String, String)]) -> tempfile::TempDir {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn many_files_are_searched_in_the_order_of_paths() {
     let line = |number: usize| if number.is_multiple_of(29) { "a needle\n" } else { "hay\n" };
     let files: Vec<(String, String)> = (0..3_000)

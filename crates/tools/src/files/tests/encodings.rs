@@ -85,6 +85,7 @@ async fn broken_utf16_is_refused_and_says_so() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_large_file_in_utf16_is_read_as_far_as_it_is_shown() {
     let house = House::with(&[]);
     let mut content = utf16(&"0123456789abcde\n".repeat(400_000), false);

@@ -147,6 +147,7 @@ fn a_page_that_is_made_to_hurt_is_bounded() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_page_that_is_too_large_says_so() {
     let url = Url::parse("https://example.com").unwrap();
     let small = markdown(&"<p>some text</p>".repeat(10), &url, &|| false).unwrap();
