@@ -421,6 +421,8 @@ fn no_release_has_fail_points() {
     let manifest = fs_err::read_to_string(root().join("Cargo.toml")).unwrap();
     let workspace: Table = manifest.parse().unwrap();
     assert!(!workspace["workspace"].to_string().contains(FEATURE));
+    // Nor is a release built as if it were none.
+    assert!(!manifest.contains("debug-assertions"));
     for Package { name, manifest, .. } in packages() {
         let features = manifest.get("features").and_then(Value::as_table);
         let of_features = features.map(|features| features.keys().map(String::as_str).collect::<Vec<_>>());

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::durable::Durable;
 use crate::base::gate::Gate;
-use crate::base::{Ids, begins, now, random_fraction};
+use crate::base::{Ids, begins, now, random_fraction, spawn};
 use crate::budget::Purse;
 use crate::call::host::TodoList;
 use crate::context::EngineContext;
@@ -356,7 +356,7 @@ impl SessionState {
         if !gone.is_empty() {
             // Folders on disk go with it.
             let pool = self.shared.pool.clone();
-            tokio::spawn(async move { pool.run(move || drop(gone)).await });
+            spawn(async move { pool.run(move || drop(gone)).await });
         }
     }
 

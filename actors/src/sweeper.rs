@@ -8,6 +8,8 @@ use playhouse_workspace::Pool;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use crate::base::spawn;
+
 /// How long after a sweep the next one begins.
 const PERIOD: Duration = Duration::from_secs(3_600);
 
@@ -27,7 +29,7 @@ impl Sweeper {
         if let Some(keep) = keep {
             let ended = cancel.clone();
             // Not awaited: it holds nothing but the token, and is over soon after that is cancelled.
-            drop(tokio::spawn(async move {
+            drop(spawn(async move {
                 let work = sweep_every(period, folder, keep, pool, ended.clone());
                 tokio::select! {
                     () = ended.cancelled() => {}

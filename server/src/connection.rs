@@ -3,7 +3,6 @@
 //! A client may take so long for the head of a request, and so long without reading anything of what is written to it. No
 //! more connections are accepted than there are seats; the others wait in the system's queue.
 
-use playhouse_actors::try_blocking;
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
@@ -19,6 +18,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use playhouse_actors::try_blocking;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::UCred;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};

@@ -206,7 +206,6 @@ fn a_session_that_is_only_named_any_more_is_gone_with_the_reason() {
 }
 
 #[test]
-#[ignore = "slow: scripts/slow runs it"]
 fn a_salvage_that_was_killed_is_gone_on_with_or_undone() {
     for point in ["copied", "kept", "pointed"] {
         let stage = stage("salvage");

@@ -294,7 +294,6 @@ fn questions(prometheus: &Prometheus) -> Vec<(String, Asked)> {
 }
 
 #[test]
-#[ignore = "slow: scripts/slow runs it"]
 fn no_expression_is_dead() {
     let engine = Engine::start();
     let prometheus = watching(&engine);

@@ -5,11 +5,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 /// Runs `work` as a task of this runtime.
+#[track_caller]
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(work.boxed())
 }
 
 /// Runs `work` as a task of `runtime`.
+#[track_caller]
 pub(crate) fn spawn_on(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     runtime.spawn(work.boxed())
 }

@@ -33,6 +33,7 @@ pub fn over_pipes(
     input: Input,
     output: Output,
 ) -> LocalBoxFuture<'static, Result<(), PipeError>> {
+    // Not `Send`: the compiler cannot show it of what rmcp holds meanwhile.
     serve(server, input, output).boxed_local()
 }
 

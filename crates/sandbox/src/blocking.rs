@@ -29,13 +29,10 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let (told, result) = oneshot::channel();
+    let (told, mut result) = oneshot::channel();
     carry(Box::new(move || drop(told.send(work())))).await?;
-    match result.await {
-        Ok(result) => Ok(result),
-        // It was told before the work ended.
-        Err(_) => std::future::pending().await,
-    }
+    let Ok(result) = result.try_recv() else { unreachable!("the work tells its result before it ends") };
+    Ok(result)
 }
 
 /// Work of one type, whatever its result: what tokio compiles for a type of work is much, and is compiled once.

@@ -102,7 +102,7 @@ fn boxed(body: Body) -> playhouse_mcp_server::Body {
 }
 
 /// The native API, as one principal.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Scoped {
     api: Router,
     principal: Principal,

@@ -137,7 +137,6 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    #[ignore = "slow: scripts/slow runs it"]
     fn it_is_a_table_that_keeps_what_was_flushed(steps in steps(), turn in prop_oneof![Just(60_u64), Just(400), Just(100_000)]) {
         let (directory, disk) = (tempfile::tempdir().unwrap(), Disk::default());
         let (mut model, mut durable) = (Pairs::new(), Pairs::new());

@@ -255,7 +255,6 @@ fn process_that_compacts() {
 }
 
 #[test]
-#[ignore = "slow: scripts/slow runs it"]
 fn a_compaction_survives_a_kill_at_any_time() {
     for backend in Backend::ALL {
         let directory = tempfile::tempdir().unwrap();

@@ -103,7 +103,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "slow: scripts/slow runs it"]
     fn a_closing_is_never_broken_silently(
         acts in vec(
             prop_oneof![
