@@ -20,7 +20,7 @@ use trial::Trial;
 
 /// With the walls that machines usually have.
 const USUAL: [Level; 1] = [Level::Walled];
-/// And without: this shows that what walls hold would have happened.
+/// With walls and without. The run without shows that an attempt which the walls prevent would have succeeded.
 const COMPARED: [Level; 2] = [Level::Walled, Level::Open];
 
 #[test]

@@ -14,9 +14,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::handler::McpServer;
 
-/// What a client sends.
+/// The stream from which messages of the client are read.
 pub type Input = Box<dyn AsyncRead + Send + Unpin>;
-/// What it is sent.
+/// The stream to which messages for the client are written.
 pub type Output = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// Why a client was not served to its end.
