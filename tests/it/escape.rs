@@ -1,10 +1,10 @@
 //! Attempts to get out of a workspace, as a table: what is tried, what the rules must say of it, and what may come of it.
 //!
 //! The table is data (`tests/escape`), and is run through `playhouse tool` at each level of the sandbox that this machine
-//! has: `walled` is `--sandbox required`, `open` is `--sandbox off`. Most rows are tried without walls by `scripts/slow` only. Each row says `verdict`, which must be what
-//! `--verdict` prints; its `effect`, and the levels at which that `happens` once all is agreed to that can be (`--yes`). It is
-//! looked at where the effect would be: in files, processes and servers, and not in what was answered. A row that happens
-//! without walls and not within them shows that they hold it, and that it would have worked.
+//! has: `walled` is `--sandbox required`, `open` is `--sandbox off`. Most rows are tried without walls by `scripts/slow` only.
+//! Each row says `verdict`, which must be what `--verdict` prints; its `effect`, and the levels at which that `happens` once all is
+//! agreed to that can be (`--yes`). It is looked at where the effect would be: in files, processes and servers, and not in what was
+//! answered. A row that happens without walls and not within them shows that they hold it, and that it would have worked.
 //!
 //! Whatever a row tries stays harmless where nothing holds it: it is about a [`Ground`], which is made for it.
 

@@ -4,6 +4,7 @@
 //! turn a person and another session write, too, and the engine may be dropped there and begun anew.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use tokio::runtime::Builder;
 
 use crate::support::{Stage, until};
 
-const STORIES: u64 = 50;
+/// Seeds of the stories that every run of the tests tells, and of those that `scripts/slow` tells.
+const STORIES: Range<u64> = 0..12;
+const MORE_STORIES: Range<u64> = 12..50;
 const TURNS: usize = 3;
 /// Changes of a turn, half of them before others write.
 const CHANGES: usize = 4;
@@ -330,10 +333,20 @@ fn story(seed: u64) -> Ended {
 
 #[test]
 fn whatever_happened_each_file_is_as_it_was_or_listed() {
-    let next = AtomicU64::new(0);
+    tell(STORIES);
+}
+
+#[test]
+#[ignore = "slow: scripts/slow runs it"]
+fn whatever_happened_in_many_stories_each_file_is_as_it_was_or_listed() {
+    tell(MORE_STORIES);
+}
+
+fn tell(stories: Range<u64>) {
+    let next = AtomicU64::new(stories.start);
     let tell = || {
         let seeds = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        seeds.take_while(|seed| *seed < STORIES).map(|seed| (seed, story(seed))).collect::<Vec<_>>()
+        seeds.take_while(|seed| *seed < stories.end).map(|seed| (seed, story(seed))).collect::<Vec<_>>()
     };
     let told: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(tell)).collect();

@@ -68,7 +68,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
-        return serde_json::from_str("{}")
+        return serde_json::from_slice(b"{}")
             .map_err(|error| Problem::invalid(format!("the body is empty: {}", plain(&error))));
     }
     // A list would be read as the fields of a body in their order.

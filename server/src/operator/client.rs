@@ -79,8 +79,9 @@ impl OperatorClient {
             }
             let answer = sender.send_request(request(&OperatorRequest::Hello)?).await.ok();
             let Some(answer) = answer else { return Ok(None) };
-            let reply: Value = read(answer).await?;
+            let body = whole(answer).await?;
             // Those of another version say something else beside this.
+            let reply: Value = serde_json::from_slice(&body).map_err(|error| not_understood(&error))?;
             let facts = &reply["data"];
             if reply["reply"] == "engine" && facts["protocol"] != OPERATOR_PROTOCOL {
                 return Err(OperatorError::Gone(format!(
@@ -90,7 +91,7 @@ impl OperatorClient {
                     facts["version"].as_str().unwrap_or("of another version"),
                 )));
             }
-            serde_json::from_value(reply).map(Some).map_err(|error| not_understood(&error))
+            serde_json::from_slice(&body).map(Some).map_err(|error| not_understood(&error))
         };
         let stuck = |_| {
             let path = path.display();
@@ -298,11 +299,15 @@ where
 }
 
 async fn read<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T, OperatorError> {
+    serde_json::from_slice(&whole(answer).await?).map_err(|error| not_understood(&error))
+}
+
+/// The body of an answer that is not an error.
+async fn whole(answer: Response<Incoming>) -> Result<Bytes, OperatorError> {
     if answer.status() != StatusCode::OK {
         return Err(refused(answer).await);
     }
-    let body = answer.into_body().collect().await.map_err(|error| gone(&error))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| not_understood(&error))
+    Ok(answer.into_body().collect().await.map_err(|error| gone(&error))?.to_bytes())
 }
 
 fn not_understood(error: &serde_json::Error) -> OperatorError {
