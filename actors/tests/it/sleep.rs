@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mock_llm::{Model, Script, call, text};
 use playhouse_actors::{EngineOptions, Ground, SessionHandle, Subscription};
@@ -337,16 +337,22 @@ async fn nothing_is_lost_between_leaving_and_a_message_that_arrives() {
             callers.push(tokio::spawn(async move {
                 let mut accepted = Vec::new();
                 let mut count = 0;
+                // On a busy machine turns take longer: with pauses of a fixed length no session would ever be idle.
+                let mut turn = Duration::from_millis(5);
                 while directory.woken.load(Ordering::SeqCst) < WAKES {
                     count += 1;
                     let pause = (number * 7 + caller * 5 + count * 3) % 11;
-                    tokio::time::sleep(Duration::from_millis(3 * pause as u64)).await;
+                    tokio::time::sleep(turn * u32::try_from(pause).unwrap() / 2).await;
                     let prompt = Prompt::text(format!("{caller}.{count}"));
                     match count % 4 {
                         0 => drop(session.snapshot().await.unwrap()),
                         1 => drop(session.command(Command::Change(Default::default())).await.unwrap()),
                         2 => accepted.push(session.prompt(prompt).await.unwrap().turn),
-                        _ => accepted.push(session.run(prompt).await.unwrap().ended.turn),
+                        _ => {
+                            let begun = Instant::now();
+                            accepted.push(session.run(prompt).await.unwrap().ended.turn);
+                            turn = begun.elapsed().max(Duration::from_millis(5));
+                        }
                     }
                 }
                 (session.id(), accepted)

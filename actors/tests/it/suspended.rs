@@ -22,8 +22,8 @@ use crate::support::{Stage, until};
 pub(crate) struct Disk {
     log: Arc<dyn Log>,
     full: Mutex<Option<Instant>>,
-    /// How many writes were refused.
-    refused: AtomicU32,
+    /// How many writes were refused, counted when those who sent them have been told.
+    refused: Arc<AtomicU32>,
     /// The result of a call does not fit, so many times; all other records do.
     pub(crate) too_large: AtomicU32,
     /// The writes that come are done, and those who sent them are told that they were not.
@@ -43,7 +43,7 @@ impl Disk {
         let disk = Arc::new(Self {
             log: Arc::clone(&store.log),
             full: Mutex::default(),
-            refused: AtomicU32::new(0),
+            refused: Arc::default(),
             too_large: AtomicU32::new(0),
             keeps: AtomicBool::new(false),
             shown: Mutex::default(),
@@ -87,17 +87,24 @@ impl Disk {
     /// How this write is refused.
     fn refusal(&self, append: Option<&Append>) -> Option<StoreError> {
         if self.health().is_some() {
-            self.refused.fetch_add(1, Ordering::SeqCst);
             return Some(StoreError::Suspended { reason: SuspensionReason::Full });
         }
         let settles = append?.entries.iter().any(|entry| matches!(entry.record, Record::CallSettled { .. }));
         let left = self.too_large.load(Ordering::SeqCst);
         if settles && left > 0 {
             self.too_large.store(left - 1, Ordering::SeqCst);
-            self.refused.fetch_add(1, Ordering::SeqCst);
             return Some(Error::from(ErrorKind::StorageFull).into());
         }
         None
+    }
+
+    /// Tells whoever sent a write that it was refused.
+    fn refuse(&self, error: StoreError, done: Done) -> impl FnOnce() + Send + 'static {
+        let refused = Arc::clone(&self.refused);
+        move || {
+            done(Err(error));
+            refused.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     async fn refuses_more_than(&self, before: u32) {
@@ -116,13 +123,16 @@ impl Log for Disk {
             waiting.push((append, done));
             return;
         }
-        match self.refusal(Some(&append)) {
-            None => self.log.append(append, done),
-            Some(error) if self.keeps.load(Ordering::SeqCst) => {
-                self.shown.lock().unwrap().entry(append.session).or_insert(append.expected);
-                self.log.append(append, Box::new(move |_| done(Err(error))));
-            }
-            Some(error) => done(Err(error)),
+        let Some(error) = self.refusal(Some(&append)) else {
+            self.log.append(append, done);
+            return;
+        };
+        let refuse = self.refuse(error, done);
+        if self.keeps.load(Ordering::SeqCst) {
+            self.shown.lock().unwrap().entry(append.session).or_insert(append.expected);
+            self.log.append(append, Box::new(move |_| refuse()));
+        } else {
+            refuse();
         }
     }
 
@@ -157,7 +167,7 @@ impl Log for Disk {
     fn fork(&self, fork: Append, done: Done) {
         match self.refusal(None) {
             None => self.log.fork(fork, done),
-            Some(error) => done(Err(error)),
+            Some(error) => self.refuse(error, done)(),
         }
     }
 
@@ -168,7 +178,7 @@ impl Log for Disk {
         }
         match self.refusal(None) {
             None => self.log.delete(session, done),
-            Some(error) => done(Err(error)),
+            Some(error) => self.refuse(error, done)(),
         }
     }
 

@@ -404,11 +404,16 @@ impl Built {
                 view.variables().iter().fold(environment.without("GOPATH"), set)
             }
             #[cfg(target_os = "linux")]
-            Of::Landlock(view) => environment
-                .without("GOPATH")
-                .with("HOME", view.home())
-                .with("TMPDIR", view.temporary())
-                .with("CARGO_HOME", view.home().join(".cargo")),
+            Of::Landlock(view) => {
+                let environment = environment
+                    .without("GOPATH")
+                    .with("HOME", view.home())
+                    .with("TMPDIR", view.temporary())
+                    .with("CARGO_HOME", view.home().join(".cargo"));
+                // Without it rustup's toolchains are looked for in the private HOME.
+                let rustup = view.variables().iter().find(|(name, _)| *name == "RUSTUP_HOME");
+                rustup.into_iter().fold(environment, |all, (name, value)| all.with(name, value))
+            }
         }
     }
 }
