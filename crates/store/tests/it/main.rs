@@ -27,3 +27,9 @@ mod salvage;
 mod samples;
 mod shorter;
 mod sweeping;
+
+/// How many histories a test draws: so many, or as many times that as `PLAYHOUSE_HISTORIES` says (see `scripts/slow`).
+fn histories(count: u32) -> u32 {
+    let times = std::env::var("PLAYHOUSE_HISTORIES").ok();
+    count * times.map_or(1, |times| times.parse().expect("PLAYHOUSE_HISTORIES is a number"))
+}
