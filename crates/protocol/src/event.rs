@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::value::RawValue;
 
 use crate::changes::ChangeKind;
 use crate::error::ErrorInfo;
@@ -77,7 +78,7 @@ impl<'de> Deserialize<'de> for EventId {
 /// One event of a session.
 ///
 /// As JSON: `{"id": "17.3", "generation": 5, "session": "ses_…", "at": 1795292879257, "type": "part.delta", "data": {…}}`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// Its place.
     pub id: EventId,
@@ -92,8 +93,34 @@ pub struct Event {
     pub body: EventBody,
 }
 
+/// From JSON only. The body is read as what its id says that it is: so a record is read as everywhere else, and the compiler makes no second
+/// reader for each kind of it, as it would for an untagged enum.
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        read(json.get()).map_err(de::Error::custom)
+    }
+}
+
+fn read(json: &str) -> serde_json::Result<Event> {
+    #[derive(Deserialize)]
+    struct Head {
+        id: EventId,
+        generation: u64,
+        session: SessionId,
+        at: Timestamp,
+    }
+    let Head { id, generation, session, at } = serde_json::from_str(json)?;
+    let body = if id.is_durable() {
+        EventBody::Durable(Arc::new(serde_json::from_str(json)?))
+    } else {
+        EventBody::Provisional(serde_json::from_str(json)?)
+    };
+    Ok(Event { id, generation, session, at, body })
+}
+
 /// What an event tells.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum EventBody {
     /// A record that is durable.
@@ -287,12 +314,12 @@ mod tests {
         let session = SessionId::parse("ses_00000000000012345678901234").unwrap();
         let part = PartId::parse("prt_00000000000012345678901234").unwrap();
         let turn = MessageId::parse("msg_00000000000012345678901234").unwrap();
-        for body in [
-            EventBody::Durable(Arc::new(Record::TurnStarted { turn })),
-            EventBody::Provisional(Provisional::PartDelta { part, offset: 5, text: "né\n".into() }),
+        for (id, body) in [
+            ("4", EventBody::Durable(Arc::new(Record::TurnStarted { turn }))),
+            ("4.1", EventBody::Provisional(Provisional::PartDelta { part, offset: 5, text: "né\n".into() })),
         ] {
             let event = Event {
-                id: "4.1".parse().unwrap(),
+                id: id.parse().unwrap(),
                 generation: 2,
                 session,
                 at: Timestamp::from_millis(1),

@@ -278,7 +278,7 @@ fn was_written(content: &[u8], place: usize, next: Option<usize>, segment: u64) 
 /// look at each place of it takes longer than everything else at the opening.
 fn next_kind(content: &[u8], from: usize) -> usize {
     let kinds = content.get(from.saturating_add(KIND_AT)..).unwrap_or_default();
-    let is_empty = |chunk: &&[u8]| chunk.iter().fold(NOTHING, |all, byte| all | byte) == NOTHING;
+    let is_empty = |chunk: &&[u8]| [NOTHING; CHUNK].starts_with(chunk);
     let empty = kinds.chunks(CHUNK).take_while(is_empty).count() * CHUNK;
     let rest = kinds.get(empty..).unwrap_or_default();
     let kind = rest.iter().position(|kind| *kind != NOTHING);

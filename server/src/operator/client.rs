@@ -91,7 +91,7 @@ impl OperatorClient {
                     facts["version"].as_str().unwrap_or("of another version"),
                 )));
             }
-            serde_json::from_slice(&body).map(Some).map_err(|error| not_understood(&error))
+            parse(&body).map(Some)
         };
         let stuck = |_| {
             let path = path.display();
@@ -299,7 +299,13 @@ where
 }
 
 async fn read<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T, OperatorError> {
-    serde_json::from_slice(&whole(answer).await?).map_err(|error| not_understood(&error))
+    parse(&whole(answer).await?)
+}
+
+/// As the store reads its records: what the compiler has made for that serves here, too.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, OperatorError> {
+    let text = str::from_utf8(body).map_err(serde::de::Error::custom);
+    text.and_then(serde_json::from_str).map_err(|error| not_understood(&error))
 }
 
 /// The body of an answer that is not an error.
