@@ -344,12 +344,12 @@ fn whatever_happened_in_many_stories_each_file_is_as_it_was_or_listed() {
 
 fn tell(stories: Range<u64>) {
     let next = AtomicU64::new(stories.start);
-    let tell = || {
+    let some = || {
         let seeds = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
         seeds.take_while(|seed| *seed < stories.end).map(|seed| (seed, story(seed))).collect::<Vec<_>>()
     };
     let told: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(tell)).collect();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(some)).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     let failed: Vec<_> = told.iter().filter(|(_, ended)| !ended.wrong.is_empty()).collect();

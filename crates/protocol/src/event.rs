@@ -93,8 +93,8 @@ pub struct Event {
     pub body: EventBody,
 }
 
-/// From JSON only. The body is read as what its id says that it is: so a record is read as everywhere else, and the compiler makes no second
-/// reader for each kind of it, as it would for an untagged enum.
+/// Deserializes from serde_json only, and not inside untagged or flattened types. The id decides the type of the body: a durable id
+/// has a [`Record`], any other a [`Provisional`]. Unlike an untagged enum, this compiles no second reader for each type.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Box::<RawValue>::deserialize(deserializer)?;
@@ -327,6 +327,12 @@ mod tests {
             };
             let json = serde_json::to_string(&event).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event, "{json}");
+            let value = serde_json::to_value(&event).unwrap();
+            assert_eq!(serde_json::from_value::<Event>(value).unwrap(), event, "{json}");
+            // What is not of its id's kind.
+            let other = if id == "4" { "4.1" } else { "4" };
+            let json = json.replace(&format!(r#""id":"{id}""#), &format!(r#""id":"{other}""#));
+            assert!(serde_json::from_str::<Event>(&json).is_err(), "{json}");
         }
     }
 }

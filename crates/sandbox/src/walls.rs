@@ -410,9 +410,11 @@ impl Built {
                     .with("HOME", view.home())
                     .with("TMPDIR", view.temporary())
                     .with("CARGO_HOME", view.home().join(".cargo"));
-                // Without it rustup's toolchains are looked for in the private HOME.
-                let rustup = view.variables().iter().find(|(name, _)| *name == "RUSTUP_HOME");
-                rustup.into_iter().fold(environment, |all, (name, value)| all.with(name, value))
+                // Without RUSTUP_HOME, rustup looks for toolchains in the private HOME.
+                match view.variables().iter().find(|(name, _)| *name == "RUSTUP_HOME") {
+                    Some((name, value)) => environment.with(name, value),
+                    None => environment,
+                }
             }
         }
     }

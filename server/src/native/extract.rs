@@ -68,6 +68,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.trim_ascii().is_empty() {
+        // From bytes, as below: `from_str` would compile a second reader of each type.
         return serde_json::from_slice(b"{}")
             .map_err(|error| Problem::invalid(format!("the body is empty: {}", plain(&error))));
     }

@@ -81,7 +81,7 @@ impl OperatorClient {
             let Some(answer) = answer else { return Ok(None) };
             let body = whole(answer).await?;
             // Those of another version say something else beside this.
-            let reply: Value = serde_json::from_slice(&body).map_err(|error| not_understood(&error))?;
+            let reply: Value = parse(&body)?;
             let facts = &reply["data"];
             if reply["reply"] == "engine" && facts["protocol"] != OPERATOR_PROTOCOL {
                 return Err(OperatorError::Gone(format!(

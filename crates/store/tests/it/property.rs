@@ -50,7 +50,7 @@ fn acts() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: crate::histories(8), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::histories(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_was_appended_is_there_after_any_history(acts in vec(acts(), 1..25), backend in backends()) {

@@ -100,7 +100,7 @@ enum Act {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: crate::histories(8), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::histories(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_closing_is_never_broken_silently(

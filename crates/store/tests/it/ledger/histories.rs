@@ -353,7 +353,7 @@ fn check(world: &World, cuts: [u64; 2], by: &[GroupBy]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: crate::histories(8), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::histories(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_ledger_is_what_the_logs_say(
