@@ -228,27 +228,33 @@ fn delta(event: &Event) -> Option<(Target, u64, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use playhouse_protocol::{IdGenerator, Record, Timestamp};
+    use playhouse_protocol::{IdGenerator, Record, Seq, Timestamp};
 
     use super::*;
 
     struct Script {
         session: SessionId,
         parts: Vec<PartId>,
-        next: u64,
+        last: EventId,
     }
 
     impl Script {
         fn new() -> Self {
             let mut ids = IdGenerator::new(|_| {});
             let now = Timestamp::from_millis(1);
-            Self { session: ids.next(now), parts: (0..3).map(|_| ids.next(now)).collect(), next: 0 }
+            Self {
+                session: ids.next(now),
+                parts: (0..3).map(|_| ids.next(now)).collect(),
+                last: EventId::durable(Seq(4)),
+            }
         }
 
         fn publish(&mut self, body: EventBody) -> (Place, Arc<Published>) {
-            self.next += 1;
-            let id = EventId { seq: playhouse_protocol::Seq(4), provisional: self.next };
-            let at = Timestamp::from_millis(self.next);
+            match body {
+                EventBody::Durable(_) => self.last = EventId::durable(Seq(self.last.seq.0 + 1)),
+                EventBody::Provisional(_) => self.last.provisional += 1,
+            }
+            let (id, at) = (self.last, Timestamp::from_millis(1));
             let event = Event { id, generation: 2, session: self.session, at, body };
             (Place::Session(id), Published::new(event))
         }
@@ -319,10 +325,10 @@ mod tests {
         let expected = [
             ("4.1", 0, "a"),
             ("4.2", 0, "x"),
-            ("4.3", 0, "record"),
-            ("4.4", 1, "b"),
-            ("4.5", 1, "y"),
-            ("4.6", 7, "c"),
+            ("5", 0, "record"),
+            ("5.1", 1, "b"),
+            ("5.2", 1, "y"),
+            ("5.3", 7, "c"),
         ];
         assert_eq!(texts(&read(batch)), expected.map(|(id, at, text)| (id.into(), at, text.into())));
     }
