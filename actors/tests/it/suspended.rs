@@ -22,7 +22,7 @@ use crate::support::{Stage, until};
 pub(crate) struct Disk {
     log: Arc<dyn Log>,
     full: Mutex<Option<Instant>>,
-    /// How many writes were refused, counted when those who sent them have been told.
+    /// Number of refused writes. A write counts after its sender was told of the refusal.
     refused: Arc<AtomicU32>,
     /// The result of a call does not fit, so many times; all other records do.
     pub(crate) too_large: AtomicU32,

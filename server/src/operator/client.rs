@@ -302,7 +302,7 @@ async fn read<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T, Oper
     parse(&whole(answer).await?)
 }
 
-/// As the store reads its records: what the compiler has made for that serves here, too.
+/// Reads JSON from a `str`, as the store does: readers that were compiled for the store are used here, too.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, OperatorError> {
     let text = str::from_utf8(body).map_err(serde::de::Error::custom);
     text.and_then(serde_json::from_str).map_err(|error| not_understood(&error))

@@ -28,7 +28,7 @@ mod samples;
 mod shorter;
 mod sweeping;
 
-/// How many histories a test draws: 8, or as many as `PLAYHOUSE_HISTORIES` says (see `scripts/slow`).
+/// The number of random histories that a test draws: that of `PLAYHOUSE_HISTORIES`, which `scripts/slow` sets, or 8.
 fn histories() -> u32 {
     let count = std::env::var("PLAYHOUSE_HISTORIES").ok();
     count.map_or(8, |count| count.parse().expect("PLAYHOUSE_HISTORIES is a number"))
