@@ -22,8 +22,10 @@ use crate::support::{Stage, until};
 pub(crate) struct Disk {
     log: Arc<dyn Log>,
     full: Mutex<Option<Instant>>,
-    /// Number of refused writes. A write counts after its sender was told of the refusal.
-    refused: Arc<AtomicU32>,
+    /// Number of refused writes.
+    refused: AtomicU32,
+    /// Number of refused writes whose senders were told.
+    told: Arc<AtomicU32>,
     /// The result of a call does not fit, so many times; all other records do.
     pub(crate) too_large: AtomicU32,
     /// The writes that come are done, and those who sent them are told that they were not.
@@ -43,7 +45,8 @@ impl Disk {
         let disk = Arc::new(Self {
             log: Arc::clone(&store.log),
             full: Mutex::default(),
-            refused: Arc::default(),
+            refused: AtomicU32::new(0),
+            told: Arc::default(),
             too_large: AtomicU32::new(0),
             keeps: AtomicBool::new(false),
             shown: Mutex::default(),
@@ -98,18 +101,19 @@ impl Disk {
         None
     }
 
-    /// Tells whoever sent a write that it was refused.
+    /// Tells whoever sent a write that it was refused. Who was told may look at the number at once: it is counted before.
     fn refuse(&self, error: StoreError, done: Done) -> impl FnOnce() + Send + 'static {
-        let refused = Arc::clone(&self.refused);
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        let told = Arc::clone(&self.told);
         move || {
             done(Err(error));
-            refused.fetch_add(1, Ordering::SeqCst);
+            told.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     async fn refuses_more_than(&self, before: u32) {
         let refused = async {
-            while self.refused() <= before {
+            while self.told.load(Ordering::SeqCst) <= before {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
