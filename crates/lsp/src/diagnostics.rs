@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use gen_lsp_types::Position;
 use serde_json::Value;
 
-use crate::position::{Encoding, Spot};
+use crate::position::{Encoding, Position, Spot};
 
 /// The longest message that is kept.
 const LONGEST_MESSAGE: usize = 500;

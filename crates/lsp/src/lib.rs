@@ -21,4 +21,4 @@ pub use connection::{CLOSED, RequestError};
 pub use diagnostics::{Known, Problem, Severity, difference};
 pub use entry::{ServerEntry, builtin};
 pub use operation::{Answer, FileEdits, Operation, Place, Query, Symbol};
-pub use position::{Encoding, Span, Spot, apply, line_of};
+pub use position::{Encoding, Position, Span, Spot, apply, line_of};

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gen_lsp_types::{Position, Range};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, path_of, uri_of};
 use crate::connection::RequestError;
-use crate::position::{Span, Spot};
+use crate::position::{Position, Span, Spot};
 
 /// The most places of an answer.
 const MOST_PLACES: usize = 500;
@@ -274,8 +273,8 @@ fn place(item: &Value, path: &Path) -> Option<Place> {
     };
     let ranges = ["selectionRange", "targetSelectionRange", "range", "targetRange"];
     let range = ranges.iter().find_map(|name| location.get(*name).or_else(|| item.get(*name)));
-    let range = range.and_then(|range| serde_json::from_value::<Range>(range.clone()).ok());
-    let Range { start, end } = range.unwrap_or_default();
+    let range = range.and_then(|range| serde_json::from_value::<Span>(range.clone()).ok());
+    let Span { start, end } = range.unwrap_or_default();
     let name =
         item.get("name").and_then(Value::as_str).map(|name| name.chars().take(200).collect::<String>());
     let kind = item.get("kind").and_then(Value::as_u64).unwrap_or_default();
@@ -336,7 +335,7 @@ fn edits(answer: &Value) -> Result<Vec<FileEdits>, RequestError> {
     let mut take = |uri: &str, list: &Value| -> Result<(), RequestError> {
         let path = path_of(uri).ok_or_else(odd)?;
         let read = |edit: &Value| {
-            let range = serde_json::from_value::<Range>(edit.get("range")?.clone()).ok()?;
+            let range = serde_json::from_value::<Span>(edit.get("range")?.clone()).ok()?;
             Some((range, edit.get("newText")?.as_str()?.to_owned()))
         };
         let list = list.as_array().ok_or_else(odd)?;

@@ -1,6 +1,6 @@
 //! Places in texts: lines and characters from 1 for people, from 0 and in units of an encoding for servers.
 
-use gen_lsp_types::{Position, Range};
+use serde::{Deserialize, Serialize};
 
 /// In which units a server counts within a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +54,25 @@ pub struct Spot {
     pub column: u32,
 }
 
-/// From a place to another one, exclusive, as a server counts.
-pub type Span = Range;
+/// A place in a text as servers count: line and character, both from 0, the latter in units of the [`Encoding`].
+///
+/// Its name and its fields are those of the Language Server Protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    /// The line.
+    pub line: u32,
+    /// Units of its characters before the place.
+    pub character: u32,
+}
+
+/// From a place to another one, exclusive, as a server counts: `Range` of the Language Server Protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Where it begins.
+    pub start: Position,
+    /// Where it ends.
+    pub end: Position,
+}
 
 /// Where the lines of a text begin and end, in bytes, their ends left out. `\n`, `\r\n` and `\r` end a line.
 fn spans(text: &str) -> impl Iterator<Item = (usize, usize)> {
@@ -160,13 +177,13 @@ mod tests {
         assert_eq!(lines("a\rb\r\nc\n\rd").collect::<Vec<_>>(), ["a", "b", "c", "", "d"]);
         assert_eq!(lines("a\n").collect::<Vec<_>>(), ["a", ""]);
         assert_eq!(lines("").collect::<Vec<_>>(), [""]);
-        let edit = (Range { start: at(1, 0), end: at(1, 1) }, "x".to_owned());
+        let edit = (Span { start: at(1, 0), end: at(1, 1) }, "x".to_owned());
         assert_eq!(apply("a\rb\rc", &[edit], Encoding::Utf16).unwrap(), "a\rx\rc");
     }
 
     #[test]
     fn edits_are_applied_from_the_original_text() {
-        let edit = |a, b, new: &str| (Range { start: a, end: b }, new.to_owned());
+        let edit = |a, b, new: &str| (Span { start: a, end: b }, new.to_owned());
         let text = "one two\r\none\n";
         let edits =
             [edit(at(1, 0), at(1, 3), "1"), edit(at(0, 0), at(0, 3), "1"), edit(at(2, 0), at(2, 0), "end")];
@@ -180,7 +197,7 @@ mod tests {
         #[test]
         fn nothing_panics(text in "[aä𝄞\r\n]{0,20}", a in (0_u32..5, 0_u32..9), b in (0_u32..5, 0_u32..9)) {
             for encoding in [Encoding::Utf8, Encoding::Utf16, Encoding::Utf32] {
-                let span = Range { start: at(a.0, a.1), end: at(b.0, b.1) };
+                let span = Span { start: at(a.0, a.1), end: at(b.0, b.1) };
                 apply(&text, &[(span, "new".to_owned())], encoding);
                 Spot { line: a.0, column: a.1 }.told(&text, encoding);
             }
