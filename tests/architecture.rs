@@ -88,7 +88,7 @@ const KEPT: [(&str, &str); 15] = [
     ("grep-searcher", "tools"),
     ("image", "tools"),
     ("rmcp", "mcp"),
-    ("boon", "tools"),
+    ("jsonschema", "tools"),
     ("tracing-subscriber", "playhouse"),
     ("metrics-exporter-prometheus", "playhouse"),
     ("metrics-util", "playhouse"),

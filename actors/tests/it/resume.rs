@@ -269,8 +269,13 @@ async fn an_engine_that_stops_writes_down_what_a_title_has_used_so_far() {
     let stage = ground.stage(Script::new().model("titler", titler), Resume::Auto).await;
     stage.directory.titles.store(true, Ordering::SeqCst);
     let session = stage.session("echo").await;
+    let mut events = session.events(None).await.unwrap();
     session.run(Prompt::text("hi")).await.unwrap();
     let session = session.id();
+    // That of the turn, and the one beside it.
+    for _ in 0..2 {
+        until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
+    }
     tokio::time::sleep(Duration::from_millis(500)).await;
     let stopped = stage.engine.shutdown().await;
     assert!(stopped.stragglers.is_empty(), "{stopped:?}");
@@ -384,7 +389,8 @@ fn a_turn_that_waited_for_its_workspace_takes_its_tasks_along() {
     fs_err::remove_dir(&workspace).unwrap();
     Runtime::new().unwrap().block_on(async {
         let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), worker(false), |options| {
-            (options.resume, options.limits.idle_after) = (Resume::Auto, None);
+            // Nobody else makes them go on, as an engine with `Resume::Auto` does some time after its start.
+            (options.resume, options.limits.idle_after) = (Resume::OnDemand, None);
         })
         .await;
         for session in [parent, task] {
@@ -412,11 +418,12 @@ fn what_waits_for_people_still_waits_and_has_all_its_time_again() {
     });
     let ([answered, left], asks, before) = begun;
     Runtime::new().unwrap().block_on(async {
-        let stage = Stage::with(ground.store.clone(), Arc::clone(&ground.folder), script(false), |options| {
-            (options.resume, options.limits.asking_wait) = (Resume::Auto, Duration::from_secs(2));
+        let (store, folder) = (ground.store.clone(), Arc::clone(&ground.folder));
+        let stage = Stage::prepared(store, folder, script(false), |directory, options| {
+            *directory.ground.lock().unwrap() = bare_ground();
+            (options.resume, options.limits.asking_wait) = (Resume::Auto, Duration::from_secs(5));
         })
-        .await
-        .bare();
+        .await;
         let after = stage.engine.waiting("local").await.unwrap();
         assert_eq!(after, before, "the same requests, by the same names");
         let of = |session| after.iter().find(|waiting| waiting.session == session).unwrap();

@@ -549,6 +549,16 @@ impl Stage {
         script: Script,
         change: impl FnOnce(&mut EngineOptions),
     ) -> Self {
+        Self::prepared(store, folder, script, |_, options| change(options)).await
+    }
+
+    /// The same, with a directory that is prepared before the engine starts: what is resumed by itself sees it at once.
+    pub(crate) async fn prepared(
+        store: Store,
+        folder: Arc<tempfile::TempDir>,
+        script: Script,
+        prepare: impl FnOnce(&TestDirectory, &mut EngineOptions),
+    ) -> Self {
         let probe = Arc::new(Probe::new());
         let mut tools = Registry::native();
         tools.add(Arc::clone(&probe) as _).unwrap();
@@ -587,7 +597,7 @@ impl Stage {
         // As a house does it: the outputs of other sessions are the engine's, whatever the rules say.
         options.hidden = vec![options.outputs.clone()];
         options.limits.retry = RetryPolicy { attempts: 2, base_ms: 1, longest_ms: 10, total_ms: 60_000 };
-        change(&mut options);
+        prepare(&directory, &mut options);
         let engine = Engine::start(options).await.unwrap();
         Self { engine, directory, probe, danger, store, folder }
     }

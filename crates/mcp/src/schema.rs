@@ -39,7 +39,7 @@ impl ArgumentCheck {
     /// Checks the arguments of a call.
     ///
     /// # Errors
-    /// They do not fit: one line for each place, for example `items[2].name: want string, but got number`.
+    /// They do not fit: one line for each place, for example `items[2].name: 5 is not of type "string"`.
     pub fn check(&self, arguments: &Map<String, Value>) -> Result<(), String> {
         match &self.0 {
             Some(schema) => {

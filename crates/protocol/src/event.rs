@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use crate::changes::ChangeKind;
 use crate::error::ErrorInfo;
 use crate::id::{AttemptId, MessageId, PartId, SessionId};
+use crate::json::parse;
 use crate::record::{Record, Seq};
 use crate::time::Timestamp;
 
@@ -110,11 +111,11 @@ fn read(json: &str) -> serde_json::Result<Event> {
         session: SessionId,
         at: Timestamp,
     }
-    let Head { id, generation, session, at } = serde_json::from_str(json)?;
+    let Head { id, generation, session, at } = parse(json)?;
     let body = if id.is_durable() {
-        EventBody::Durable(Arc::new(serde_json::from_str(json)?))
+        EventBody::Durable(Arc::new(parse(json)?))
     } else {
-        EventBody::Provisional(serde_json::from_str(json)?)
+        EventBody::Provisional(parse(json)?)
     };
     Ok(Event { id, generation, session, at, body })
 }
@@ -297,6 +298,8 @@ pub enum Provisional {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::CallInput;
+    use crate::record::CallProposed;
 
     #[test]
     fn event_ids_read_back() {
@@ -314,7 +317,12 @@ mod tests {
         let session = SessionId::parse("ses_00000000000012345678901234").unwrap();
         let part = PartId::parse("prt_00000000000012345678901234").unwrap();
         let turn = MessageId::parse("msg_00000000000012345678901234").unwrap();
+        // As deep as a model's arguments may be.
+        let input = CallInput::from_model(&format!(r#"{{"a":{}1{}}}"#, "[".repeat(126), "]".repeat(126)));
+        assert!(matches!(input, CallInput::Object(_)), "{input:?}");
+        let deep = Record::CallProposed(CallProposed::new(part, turn, "c", "edit", input));
         for (id, body) in [
+            ("3", EventBody::Durable(Arc::new(deep))),
             ("4", EventBody::Durable(Arc::new(Record::TurnStarted { turn }))),
             ("4.1", EventBody::Provisional(Provisional::PartDelta { part, offset: 5, text: "né\n".into() })),
         ] {
@@ -330,7 +338,7 @@ mod tests {
             let value = serde_json::to_value(&event).unwrap();
             assert_eq!(serde_json::from_value::<Event>(value).unwrap(), event, "{json}");
             // What is not of its id's kind.
-            let other = if id == "4" { "4.1" } else { "4" };
+            let other = if id == "4.1" { "4" } else { "4.1" };
             let json = json.replace(&format!(r#""id":"{id}""#), &format!(r#""id":"{other}""#));
             assert!(serde_json::from_str::<Event>(&json).is_err(), "{json}");
         }

@@ -44,6 +44,7 @@ pub mod delegate;
 pub mod error;
 pub mod event;
 pub mod id;
+pub mod json;
 pub mod ledger;
 pub mod limit;
 pub mod message;

@@ -35,6 +35,7 @@
 
 use std::str;
 
+use playhouse_protocol::json::{MAX_DEPTH, is_shallow};
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::{Entry, Seq, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -47,8 +48,6 @@ use number::{push, push_signed, take, take_signed};
 mod json;
 mod number;
 mod pack;
-
-pub use json::MAX_DEPTH;
 
 const MAGIC: u8 = 0xb7;
 /// The version that is written.
@@ -182,7 +181,7 @@ pub fn encode(
         };
         json.clear();
         serde_json::to_writer(&mut json, &entry.record).map_err(|error| refuse(error.to_string()))?;
-        if !json::is_shallow(&json) {
+        if !is_shallow(&json) {
             return Err(refuse(FrameError::Depth.to_string()));
         }
         let place = if json.len() > SPILL_BYTES {

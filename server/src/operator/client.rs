@@ -17,7 +17,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use playhouse_protocol::message::BlobRef;
 use playhouse_protocol::operator::{EngineFacts, OPERATOR_PROTOCOL, OperatorReply, OperatorRequest};
-use playhouse_protocol::{CommandError, Seq, SessionId};
+use playhouse_protocol::{CommandError, Seq, SessionId, json};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
@@ -295,17 +295,17 @@ where
     if body.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_slice(&body).map_err(|error| not_understood(&error))
+    parse(&body)
 }
 
 async fn read<T: DeserializeOwned>(answer: Response<Incoming>) -> Result<T, OperatorError> {
     parse(&whole(answer).await?)
 }
 
-/// Reads JSON from a `str`, as the store does: readers that were compiled for the store are used here, too.
+/// Reads JSON as the store does: readers that were compiled for the store are used here, too.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, OperatorError> {
     let text = str::from_utf8(body).map_err(serde::de::Error::custom);
-    text.and_then(serde_json::from_str).map_err(|error| not_understood(&error))
+    text.and_then(json::parse).map_err(|error| not_understood(&error))
 }
 
 /// The body of an answer that is not an error.

@@ -16,8 +16,11 @@ fn arguments_that_do_not_fit_are_told_by_their_place() {
         "required": ["pair"],
     });
     assert_eq!(problem(&schema, json!({"pair": {"left": 5}})), "");
-    assert_eq!(problem(&schema, json!({"pair": {"left": "x"}})), "pair.left: want integer, but got string");
-    assert_eq!(problem(&schema, json!({})), "missing properties 'pair'");
+    assert_eq!(
+        problem(&schema, json!({"pair": {"left": "x"}})),
+        r#"pair.left: "x" is not of type "integer""#
+    );
+    assert_eq!(problem(&schema, json!({})), r#""pair" is a required property"#);
 }
 
 #[test]
