@@ -31,8 +31,8 @@ answer() {
 waiting=() begun=
 while :; do
     if [ ${#waiting[@]} -eq 0 ]; then
-        read -r line || exit
-    elif ! read -r -t 0.02 line; then
+        IFS= read -r line || exit
+    elif ! IFS= read -r -t 0.02 line; then
         # Of a line that comes in pieces this is the beginning.
         begun+=$line
         answer
