@@ -111,15 +111,19 @@ async fn a_task_runs_in_a_session_below_and_its_last_words_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_a_task_and_of_the_turn_that_reads_its_report_have_the_labels_and_the_key_of_the_first_prompt()
  {
-    let script = background().model("worker", Model::new().step(text("All is well.")).step(text("Still.")));
-    let stage = Stage::new(script).await;
+    let waits = call("probe", json!({"mode": "wait"}));
+    let worker = Model::new().step(waits).step(text("All is well.")).step(text("Still."));
+    let stage = Stage::new(background().model("worker", worker)).await;
     let metadata = json!({"customer": "c-42", "note": "no label"}).as_object().unwrap().clone();
     let session = stage.engine.create(NewSession { metadata, ..stage.new_session("parent") }).await.unwrap();
     let mut events = session.events(None).await.unwrap();
     let key = KeyRef { id: "key_1".to_owned(), name: "ci".to_owned() };
     let attribution = Attribution::of_key(Some(key.clone()));
     session.run(Prompt { attribution, ..Prompt::text("go") }).await.unwrap();
-    let is_report = |record: &Record| matches!(record, Record::PromptAdmitted(prompt) if prompt.handed.is_some() || prompt.steer);
+    // The report comes after that turn, and has one of its own.
+    stage.probe.begun().await;
+    stage.probe.release(1);
+    let is_report = |record: &Record| matches!(record, Record::PromptAdmitted(prompt) if prompt.steer);
     let Record::PromptAdmitted(report) = until(&mut events, is_report).await else { unreachable!() };
     until(&mut events, |record| matches!(record, Record::TurnEnded(ended) if ended.turn == report.message))
         .await;
@@ -145,7 +149,7 @@ async fn rows_of_a_task_and_of_the_turn_that_reads_its_report_have_the_labels_an
     stage.engine.session(below).await.unwrap().run(direct).await.unwrap();
     let page = stage.store.ledger.rows(&RowQuery { session: Some(below), ..RowQuery::default() }).unwrap();
     let last = page.rows.last().unwrap();
-    assert_eq!((page.rows.len(), &last.labels, last.key.as_ref()), (2, &labels, Some(&other)));
+    assert_eq!((page.rows.len(), &last.labels, last.key.as_ref()), (3, &labels, Some(&other)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

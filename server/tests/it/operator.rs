@@ -232,6 +232,11 @@ async fn the_operator_acts_for_the_tenant_of_a_session_or_for_the_one_that_is_na
     assert_eq!(served.get("/v1/consents?tenant=acme").await.problem(), "forbidden");
     let own = served.get("/v1/consents?tenant=local").await.json();
     assert_eq!(own["consents"].as_array().unwrap().len(), 1);
+    // Else the server would wait for them before it ends.
+    for id in sessions {
+        let aborted = post_unix(&socket, &format!("/v1/sessions/{id}/abort"), &json!({})).await;
+        assert!((200..300).contains(&aborted.status), "{aborted:?}");
+    }
     served.stop();
     served.ended().await;
 }
