@@ -232,7 +232,7 @@ async fn an_attempt_that_was_lost_counts_before_the_next_one_is_reserved() {
     let mut events = session.events(None).await.unwrap();
     session.prompt(Prompt::text("go")).await.unwrap();
     until(&mut events, |record| matches!(record, Record::AttemptStarted(_))).await;
-    // From here on this engine writes nothing: what the model is told is settled, and its answer is far away.
+    // The request is sent, so this engine writes nothing more until the answer comes, in a minute.
     first.directory.mock.journal().wait_until(|entries| !entries.is_empty()).await;
     // The other engine ends the attempt that this one leaves open, as after `kill -9`.
     let second = again(&first, plain(), budgets).await;

@@ -10,7 +10,7 @@ pub const MAX_DEPTH: usize = 256;
 /// Reads JSON that is nested at most [`MAX_DEPTH`] deep.
 ///
 /// # Errors
-/// It is nested deeper, or is not JSON of a `T`.
+/// The JSON is nested deeper, is malformed, or does not describe a `T`.
 pub fn parse<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Result<T> {
     if !is_shallow(json.as_bytes()) {
         return Err(serde_json::Error::custom(format!("more than {MAX_DEPTH} values within each other")));
@@ -18,10 +18,10 @@ pub fn parse<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Result<T> 
     parse_shallow(json)
 }
 
-/// Reads JSON of which the caller knows that it is nested so deep at most ([`is_shallow`]).
+/// Reads JSON without a check of its depth: the caller has called [`is_shallow`].
 ///
 /// # Errors
-/// It is not JSON of a `T`.
+/// The JSON is malformed, or does not describe a `T`.
 pub fn parse_shallow<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Result<T> {
     let mut reader = serde_json::Deserializer::from_str(json);
     reader.disable_recursion_limit();
@@ -33,7 +33,7 @@ pub fn parse_shallow<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Re
 /// The bit in which the two kinds of brackets differ.
 const DIFFERENCE: u8 = b'[' ^ b'{';
 
-/// Whether brackets outside of strings are nested at most [`MAX_DEPTH`] deep.
+/// Whether arrays and objects are nested at most [`MAX_DEPTH`] deep. Brackets in strings do not count.
 pub fn is_shallow(json: &[u8]) -> bool {
     // Nearly all have so few brackets, strings included, that it does not matter where they stand; and counting takes far
     // less time than looking where that is, most of all in numbers as small as what is counted.

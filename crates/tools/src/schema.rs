@@ -117,7 +117,7 @@ fn check_names(root: &Value, schema: &Value, is_root: bool) -> Result<(), String
     inside.into_iter().try_for_each(|inner| check_names(root, inner, false))
 }
 
-/// Whether `id` in a schema is what `$id` is in all later drafts.
+/// Whether the schema is of draft 4, in which `id` names a schema as `$id` does in later drafts.
 fn is_draft_4(root: &Value) -> bool {
     root.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-04"))
 }
@@ -127,10 +127,10 @@ fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(&percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?)
 }
 
-/// Whether holding a schema against a value ends soon, and within a thread's stack: references may double the work with each step, or
-/// lead from one to the next.
+/// Whether a check of the value takes bounded work and bounded stack. References can double the work with each step, or form a chain that
+/// needs a stack frame for each link.
 fn is_affordable(root: &Value, value: &Value) -> bool {
-    // What a name of a member is held against is not told by what stands in it.
+    // Names of members are strings: only the schema decides how much work they take.
     static NAME: Value = Value::Null;
     let mut left = MOST_WORK;
     let mut open = vec![(root, value, 0)];
