@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use playhouse_actors::Published;
 use playhouse_mcp::declared_in;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::operator::{LOCAL_TENANT, ListSessions};
@@ -13,8 +14,8 @@ use playhouse_protocol::output::WantedOutput;
 use playhouse_protocol::record::{TurnEnded, TurnOutcome};
 use playhouse_protocol::summary::SessionState;
 use playhouse_protocol::{
-    Command, CommandError, EventBody, MessageId, ModelRef, NewSession, Prompt, Record, Seq, SessionId,
-    SessionSummary, TemplateCommand, WhenBusy,
+    Command, CommandError, EventBody, IdGenerator, MessageId, ModelRef, NewSession, Prompt, Record, Seq,
+    SessionId, SessionSummary, TemplateCommand, WhenBusy,
 };
 use playhouse_server::OperatorError;
 use playhouse_tools::schema::CheckedSchema;
@@ -25,6 +26,7 @@ use super::interrupt::{Interrupt, abort};
 use super::reach::{Events, Reach, or_start};
 use super::render::{Format, Renderer};
 use super::{CommandResult, Common, Exit, Failure, WallsArguments, say};
+use crate::clock::now;
 use crate::config::Settings;
 use crate::templates;
 use focus::{Focus, Look};
@@ -160,7 +162,10 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         ..Prompt::default()
     };
     let work = match template {
-        Some((name, arguments)) => Command::Template(Box::new(TemplateCommand { name, arguments, prompt })),
+        Some((name, arguments)) => {
+            let prompt = Prompt { message: Some(new_message()), ..prompt };
+            Command::Template(Box::new(TemplateCommand { name, arguments, prompt }))
+        }
         None => Command::Prompt(Prompt { text, ..prompt }),
     };
     let ended = turn(reach, session, after, work, &interrupt, &mut renderer, &mut asker).await;
@@ -208,13 +213,20 @@ pub(super) async fn turn(
         });
     }
     let steers = matches!(&work, Command::Prompt(prompt) if prompt.when_busy == WhenBusy::Steer);
-    let turn = match begin(reach, session, work, &mut events, interrupt, renderer, asker).await {
+    let template = match &work {
+        Command::Template(template) => template.prompt.message,
+        _ => None,
+    };
+    let mut focus = Focus::new(reach.process().is_some(), template);
+    let turn = match begin(reach, session, work, &mut focus, &mut events, interrupt, renderer, asker).await {
         // What ran for the prompt was aborted, and the prompt was not sent.
         Err(failure) if interrupt.came() => return Err(Failure { exit: Exit::Aborted, ..failure }),
         begun => begun?,
     };
     interrupt.turn(session, turn);
-    let ended = watch(reach, session, after, (turn, steers), &mut events, interrupt, renderer, asker).await;
+    focus.is_at(turn);
+    let own = (turn, steers, focus);
+    let ended = watch(reach, session, after, own, &mut events, interrupt, renderer, asker).await;
     match ended {
         Ok(ended) => Ok(ended),
         Err(Broken::Off(reason)) => Err(cut_off(session, &reason)),
@@ -227,26 +239,26 @@ pub(super) async fn turn(
 }
 
 /// Sends what begins a turn, and shows what runs for it first; the turn.
+#[allow(clippy::too_many_arguments, reason = "the parts of one turn, borrowed apart from each other")]
 async fn begin(
     reach: &Reach,
     session: SessionId,
     work: Command,
+    focus: &mut Focus,
     events: &mut Events,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
 ) -> Result<MessageId, Failure> {
-    let has_blocks = matches!(work, Command::Template(_));
     let sending = reach.accepted(session, work);
     tokio::pin!(sending);
-    let mut open = has_blocks;
-    // In an engine of another process, what comes before is that of others.
-    let mut began = reach.process().is_none();
+    let mut open = true;
     loop {
         let event = tokio::select! {
             biased;
             accepted = &mut sending => return Ok(accepted?.turn),
-            event = events.next(), if open => event?,
+            // What comes from the own prompt on is for whoever shows the turn.
+            event = events.next(), if open && focus.awaits_blocks() => event?,
             line = asker.line(), if asker.is_asking() => {
                 follow(reach, session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
                 continue;
@@ -256,27 +268,32 @@ async fn begin(
             open = false;
             continue;
         };
-        let durable = match &event.event().body {
-            EventBody::Durable(record) => Some(record.as_ref()),
-            EventBody::Provisional(_) => None,
-        };
-        if let Some(Record::PromptAdmitted(prompt)) = durable {
-            began |= prompt.kind.is_block();
-        }
-        if began {
-            renderer.show(&event)?;
-        }
-        let Some(record) = durable else { continue };
-        match record {
-            Record::PromptAdmitted(prompt) if prompt.kind.is_block() => {
-                interrupt.turn(session, prompt.message);
-            }
-            // What comes now is for whoever shows the turn.
-            Record::PromptAdmitted(_) => open = false,
-            _ => {}
+        let shown = focus.look(&event.event().body);
+        show(shown, false, &event, renderer)?;
+        let EventBody::Durable(record) = &event.event().body else { continue };
+        if let Record::PromptAdmitted(prompt) = record.as_ref()
+            && shown == Look::Shown
+            && prompt.kind.is_block()
+        {
+            interrupt.turn(session, prompt.message);
         }
         follow(reach, session, renderer, asker, |asker| asker.recorded(None, record)).await?;
     }
+}
+
+fn show(look: Look, steers: bool, event: &Published, renderer: &mut Renderer) -> Result<(), Failure> {
+    match look {
+        Look::Shown => renderer.show(event)?,
+        Look::Hidden => {}
+        Look::AnotherFirst if steers => say("the turn that runs reads the prompt after its step"),
+        Look::AnotherFirst => say("another turn of this session goes on first"),
+    }
+    Ok(())
+}
+
+/// The id of a prompt that this process sends. Without random bytes of the system it could be guessed.
+fn new_message() -> MessageId {
+    IdGenerator::new(|bytes| getrandom::fill(bytes).unwrap_or_default()).next(now())
 }
 
 /// Why a turn was not seen to its end.
@@ -293,19 +310,18 @@ impl<E: Into<Failure>> From<E> for Broken {
     }
 }
 
-/// Shows a turn until it ends, and asks what it asks. Beside the turn stands whether its prompt steers one that runs.
+/// Shows a turn until it ends, and asks what it asks. Beside the turn stand whether its prompt steers one that runs, and what is its own.
 #[allow(clippy::too_many_arguments, reason = "the parts of one turn, borrowed apart from each other")]
 async fn watch(
     reach: &Reach,
     session: SessionId,
     after: Seq,
-    (mut turn, steers): (MessageId, bool),
+    (mut turn, steers, mut focus): (MessageId, bool, Focus),
     events: &mut Events,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
 ) -> Result<TurnEnded, Broken> {
-    let mut focus = Focus::new(reach.process().is_some());
     // Work in the background that the turn began, by the prompts that will tell of its end.
     let mut begun: Vec<MessageId> = Vec::new();
     if after > Seq::START {
@@ -331,12 +347,7 @@ async fn watch(
             }
         };
         let Some(event) = event else { break };
-        match focus.look(&event.event().body, turn) {
-            Look::Shown => renderer.show(&event)?,
-            Look::Hidden => {}
-            Look::AnotherFirst if steers => say("the turn that runs reads the prompt after its step"),
-            Look::AnotherFirst => say("another turn of this session goes on first"),
-        }
+        show(focus.look(&event.event().body), steers, &event, renderer)?;
         let (from, record) = match &event.event().body {
             EventBody::Durable(record) => (None, record.as_ref()),
             EventBody::Provisional(Provisional::DescendantRequest { session, record }) => {

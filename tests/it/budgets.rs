@@ -148,7 +148,7 @@ fn limits_in_money_hold_where_prices_have_gaps_before_and_after_a_restart() {
         fs_err::write(&stage.config, format!("{gaps}\n{limit}")).unwrap();
         let mut path = None;
         for run in ["before", "after"] {
-            let serving = Serving::start(&stage, []);
+            let serving = Serving::start(&stage, ["--port", "0"]);
             let path = path.get_or_insert_with(|| {
                 let (status, session) = serving.ask("POST", "/session", &[], "{}");
                 assert_eq!(status, 200, "{session}");
@@ -193,7 +193,7 @@ fn clients_of_a_server_and_its_metrics_are_told() {
     through_an_engine(|| {
         let stage = Stage::speaking(Dialect::OpenaiChat, Script::new().model("m", worker()));
         stage.configure("[budgets.tenants.local]\ntokens = 106_000\nper = \"ever\"");
-        let serving = Serving::start(&stage, []);
+        let serving = Serving::start(&stage, ["--port", "0"]);
         let (status, session) = serving.ask("POST", "/session", &[], "{}");
         assert_eq!(status, 200, "{session}");
         let session: Value = serde_json::from_str(&session).unwrap();

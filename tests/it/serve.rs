@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(crate) struct Serving {
     child: Child,
     stdout: BufReader<ChildStdout>,
     /// Reads its log: one that nobody reads would hold the server up when the pipe is full.
-    log: Option<JoinHandle<String>>,
+    log: Mutex<Option<JoinHandle<String>>>,
     /// The line with which it began.
     line: String,
 }
@@ -59,7 +60,7 @@ impl Serving {
             }
             log
         });
-        Self { child, stdout, log: Some(log), line }
+        Self { child, stdout, log: Mutex::new(Some(log)), line }
     }
 
     /// Whether it said where it is; one that did not has ended and says why.
@@ -74,6 +75,9 @@ impl Serving {
 
     /// As the SDK of opencode finds it out.
     pub(crate) fn address(&self) -> SocketAddr {
+        if !self.has_begun() {
+            panic!("it ended: {:?}", self.log.lock().unwrap().take().map(JoinHandle::join));
+        }
         assert!(self.line.starts_with("opencode server listening"), "{:?}", self.line);
         let (_, address) = self.line.trim_end().split_once(" on http://").expect("it says where");
         address.parse().unwrap()
@@ -88,7 +92,7 @@ impl Serving {
     pub(crate) fn ended(mut self) -> Ended {
         let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).unwrap();
-        let stderr = self.log.take().unwrap().join().unwrap();
+        let stderr = self.log.get_mut().unwrap().take().unwrap().join().unwrap();
         Ended { code: self.child.wait().unwrap().code(), stdout, stderr }
     }
 
