@@ -672,7 +672,9 @@ fn a_title_that_was_cut_off_in_an_idle_session_gets_its_row_at_the_start() {
             stage.directory.titles.store(true, Ordering::SeqCst);
             let session = stage.session("echo").await;
             session.run(Prompt::text("hi")).await.unwrap();
-            assert!(kinds(&stage.records(&session).await).ends_with(&["turn.ended"]));
+            // That of the step, and that of the title.
+            stage.directory.mock.journal().wait_until(|entries| entries.len() == 2).await;
+            assert!(kinds(&stage.records(&session).await).contains(&"turn.ended"));
             session.id()
         });
         let rows = || ground.store.ledger.rows(&RowQuery { session: Some(session), ..RowQuery::default() });
