@@ -17,6 +17,8 @@ pub(crate) struct Place {
     under: Vec<String>,
     /// Threads that carry sessions, where somebody says.
     threads: Option<usize>,
+    /// The certificate that is trusted, in place of those of the system.
+    certificate: Option<PathBuf>,
 }
 
 impl Place {
@@ -29,7 +31,8 @@ impl Place {
     pub(crate) fn in_folder(folder: TempDir, config: &str) -> Result<Self> {
         fs_err::create_dir_all(folder.path().join("workspace"))?;
         fs_err::write(folder.path().join("config.toml"), config)?;
-        Ok(Self { folder, program: env!("CARGO_BIN_EXE_playhouse").into(), under: Vec::new(), threads: None })
+        let program = env!("CARGO_BIN_EXE_playhouse").into();
+        Ok(Self { folder, program, under: Vec::new(), threads: None, certificate: None })
     }
 
     /// The server runs on so many threads, and below this program.
@@ -43,6 +46,12 @@ impl Place {
         if let Some(program) = program {
             self.program = program.to_owned();
         }
+        self
+    }
+
+    /// Where a certificate is named, the server trusts it and no other.
+    pub(crate) fn trusting(mut self, certificate: Option<&Path>) -> Self {
+        self.certificate = certificate.map(Path::to_owned);
         self
     }
 
@@ -66,6 +75,7 @@ impl Place {
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).args(words).arg("--data").arg(self.data());
         command.arg("--config").arg(self.folder.path().join("config.toml"));
+        command.envs(self.certificate.iter().map(|file| ("SSL_CERT_FILE", file)));
         command
     }
 

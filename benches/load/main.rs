@@ -34,6 +34,7 @@ mod report;
 mod scenarios;
 mod streams;
 mod target;
+mod tls;
 mod watch;
 mod who;
 

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use playhouse::mock_llm::{
     JournalOptions, Mock, MockOptions, Model, Outcome, Script, Step, call, text, tokens,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::process::Process;
-use crate::{Options, Result};
+use crate::{Options, Result, tls};
 
 /// The argument that makes this program the model.
 pub(crate) const ROLE: &str = "scripted-model";
@@ -82,6 +83,10 @@ pub(crate) struct Scripted {
     pub(crate) process: Process,
     /// Host and port.
     pub(crate) address: String,
+    /// Where it speaks TLS, and the file of the certificate: with `--tls` only.
+    secure: Option<(String, PathBuf)>,
+    /// What it was started with.
+    _folder: TempDir,
     /// How long the processes sleep that [`SLEEPER`] begins: it is theirs alone, so that they can be found.
     pub(crate) sleep: String,
 }
@@ -120,19 +125,33 @@ impl Scripted {
         fs_err::write(&file, serde_json::to_vec(&script(options.rate, steps, burst, &sleep))?)?;
         let threads = threads.to_string();
         let file = file.to_str().ok_or("the folder's name is no text")?;
-        let process = Process::role(ROLE, &[file, &threads, &options.model_port.to_string()])?;
-        let address = process.line.strip_prefix("http://").map(str::to_owned);
+        let certificate = folder.path().join("certificate.pem");
+        let port = options.model_port.to_string();
+        let mut arguments = vec![file, &threads, &port];
+        if options.tls {
+            arguments.push(certificate.to_str().ok_or("the folder's name is no text")?);
+        }
+        let process = Process::role(ROLE, &arguments)?;
+        let mut said = process.line.split_whitespace();
+        let address = said.next().and_then(|url| url.strip_prefix("http://")).map(str::to_owned);
         let address =
             address.ok_or_else(|| format!("the model did not start: it said {:?}", process.line))?;
-        Ok(Self { process, address, sleep })
+        let secure = said.next().map(|url| (url.to_owned(), certificate));
+        Ok(Self { process, address, secure, _folder: folder, sleep })
+    }
+
+    /// The certificate that an engine has to trust, if any.
+    pub(crate) fn certificate(&self) -> Option<&Path> {
+        self.secure.as_ref().map(|(_, certificate)| certificate.as_path())
     }
 
     /// What makes the models of this process known to an engine.
     pub(crate) fn config(&self) -> String {
-        let address = &self.address;
+        let plain = format!("http://{}", self.address);
+        let url = self.secure.as_ref().map_or(&plain, |(url, _)| url);
         // All sessions ask at once, and some without an end: whoever is over the usual limit would wait for them.
         let mut config = format!(
-            "[providers.bench]\ndialect = \"anthropic\"\nbase_url = \"http://{address}/v1\"\nlimits.concurrent = 1000000\n"
+            "[providers.bench]\ndialect = \"anthropic\"\nbase_url = \"{url}/v1\"\nlimits.concurrent = 1000000\n"
         );
         for model in names() {
             config += &format!("[providers.bench.models.{model}]\ncontext = 10000000\noutput = 1000000\n");
@@ -215,6 +234,7 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let script = Script::load(Path::new(&arguments.next().ok_or("the script is missing")?))?;
     let threads: usize = arguments.next().ok_or("the count of threads is missing")?.parse()?;
     let port: u16 = arguments.next().ok_or("the port is missing")?.parse()?;
+    let certificate = arguments.next();
     let journal = JournalOptions { entries: ENTRIES, body_bytes: 0, file: None };
     let mock = Mock::with_options(script, MockOptions { rate: None, journal })?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -222,7 +242,12 @@ pub(crate) fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
         let server = mock.serve(listener)?;
-        println!("{}", server.url());
+        match certificate {
+            None => println!("{}", server.url()),
+            Some(file) => {
+                println!("{} {}", server.url(), tls::before(server.address(), Path::new(&file)).await?)
+            }
+        }
         std::io::stdout().flush()?;
         let journal = mock.journal().clone();
         tokio::task::spawn_blocking(move || {

@@ -77,7 +77,8 @@ pub(crate) fn place(options: &Options, model: &Scripted, more: &str) -> Result<P
     let under = options.under.as_ref().map(|words| words.0.clone()).unwrap_or_default();
     let place = Place::in_folder(options.folder()?, &config)?
         .run_by(&under, options.threads)
-        .with_program(options.program.as_deref());
+        .with_program(options.program.as_deref())
+        .trusting(model.certificate());
     write_file(&place.workspace())?;
     Ok(place)
 }

@@ -31,6 +31,7 @@ fn settled(records: &[Record]) -> Vec<(CallOutcome, String)> {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn what_a_tool_of_the_workspace_keeps_is_read_after_restarts_as_well() {
     in_both(|| {
         let large = "x".repeat(100_000);

@@ -50,6 +50,7 @@ fn the_kept_repository_holds_the_fix() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_demo_makes_a_repository_of_its_own_wherever_it_is_started() {
     let stage = Stage::new(Model::new());
     let git = |arguments: &[&str]| {

@@ -293,6 +293,7 @@ fn a_full_disk_suspends_what_works_and_all_goes_on_when_there_is_room() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_session_whose_prompt_was_refused_is_shown_as_it_was() {
     for backend in ["sled", "redb"] {
         let engine = Engine::confined(backend, Model::new().step(text("All is well.")).cycle());

@@ -62,6 +62,7 @@ fn configuration() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_hundred_sessions_share_a_server_and_each_reads_its_own_answers() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config.toml");

@@ -159,6 +159,7 @@ fn after_kills_in_the_middle_of_writes_undo_leaves_nothing_behind() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_undo_that_is_killed_goes_on_when_it_is_asked_for_again() {
     let made = "for n in $(seq 400); do echo made > m$n.txt; echo changed > f$n.txt; done";
     let stage = Stage::new(Model::new().step(call("bash", json!({"command": made}))).step(text("Done.")));

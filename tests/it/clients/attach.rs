@@ -146,6 +146,7 @@ fn what_a_prompt_changed_is_undone_and_redone_from_the_terminal_client() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_prompt_can_be_sent_with_a_key_and_without_a_screen() {
     let stage = play();
     let key = key(&stage, "acme");

@@ -154,6 +154,7 @@ fn a_byte_that_changed_in_sled_is_told() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_byte_that_changed_in_redb_is_told() {
     let outcomes = flip(Backend::Redb, "db", true);
     assert!(outcomes.refused + outcomes.told > FLIPS / 4, "{outcomes:?}");

@@ -162,6 +162,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn what_is_long_is_made_shorter() {
         let content = encoded(&noise(1_200, 1_200), ImageFormat::Png);
         assert!(content.len() > LARGEST_IMAGE);

@@ -187,6 +187,7 @@ fn a_misfit_says_which_hunk_and_what_is_there() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_hunk_that_fails_at_the_end_of_a_million_lines_is_one_look_at_each() {
     let content = "same\n".repeat(1_000_000);
     let mut body = "@@\n".to_owned();

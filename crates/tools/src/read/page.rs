@@ -258,6 +258,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "slow: scripts/slow runs it"]
     fn a_line_that_lies_too_far_is_not_looked_for() {
         let one = super::page(BufReader::new(io::repeat(b'y')), 2, 1, &|| false).unwrap();
         assert_eq!(one.end, End::TooFar { lines: 0 });

@@ -53,6 +53,7 @@ fn context(folder: &Path, output: Arc<dyn OutputSink>) -> CallContext {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_gigabyte_of_output_is_kept_on_disk_and_little_of_it_in_memory() {
     if ran_alone("a_gigabyte_of_output_is_kept_on_disk_and_little_of_it_in_memory") {
         return;

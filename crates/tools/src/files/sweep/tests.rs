@@ -76,6 +76,7 @@ fn sequential(root: &tempfile::TempDir) -> Vec<PathBuf> {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_order_is_that_of_paths_whatever_thread_is_fast() {
     let root = tree(120, 15);
     let expected = sequential(&root);
@@ -125,6 +126,7 @@ fn it_stops_when_it_is_told_to() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn a_cancelled_one_looks_at_nothing_more() {
     let root = tree(120, 15);
     let cancel = CancellationToken::new();

@@ -40,6 +40,7 @@ async fn a_file_must_have_been_read_and_not_changed_since() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_large_file_is_remembered_by_size_and_time() {
     let house = House::with(&[]);
     let mut content = "0123456789abcde\n".repeat(700_000);
@@ -66,6 +67,7 @@ async fn a_large_file_is_remembered_by_size_and_time() {
 }
 
 #[tokio::test]
+#[ignore = "slow: scripts/slow runs it"]
 async fn a_file_of_five_megabytes_is_edited_everywhere() {
     let house = House::with(&[]);
     house.put("five", "let value = compute(1);\n".repeat(210_000).as_bytes());
