@@ -21,8 +21,7 @@ mod whitespace;
 
 use std::borrow::Cow;
 
-use playhouse_policy::{AccessKind, Zone};
-use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_policy::Zone;
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -74,19 +73,8 @@ impl TypedTool for Edit {
         };
         change.must_differ()?;
         let place = files::resolve(context, &arguments.file_path).await?;
-        let (task, preview) = files::reading(context, move || {
-            let preview = preview(&place, std::slice::from_ref(&change));
-            Ok((Task { place, change }, preview))
-        })
-        .await?;
-        Ok(Ready {
-            accesses: vec![task.place.access(AccessKind::Write)],
-            effect: Effect::Workspace,
-            recovery: Recovery::Interrupt,
-            preview,
-            title: task.place.shown.clone(),
-            task,
-        })
+        let preview = |task: &Task| preview(&task.place, std::slice::from_ref(&task.change));
+        files::writing(context, Task { place, change }, |task| &task.place, preview).await
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

@@ -18,11 +18,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use playhouse_policy::Zone;
+use playhouse_policy::{AccessKind, Zone};
+use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::door::{self, DoorError, Facts};
 use playhouse_workspace::{Resolved, Workspace};
 
 use crate::tool::{CallContext, ToolError};
+use crate::typed::Ready;
 use directory::Directory;
 use walk::{Hides, Start};
 
@@ -67,6 +69,29 @@ pub(crate) async fn reading<T: Send + 'static>(
         () = context.cancel.cancelled() => Err(cancelled()),
         result = context.pool.run(work) => result,
     }
+}
+
+/// A call that writes one file, with what is shown to whoever is asked for consent.
+pub(crate) async fn writing<T: Send + 'static>(
+    context: &CallContext,
+    task: T,
+    place: impl FnOnce(&T) -> &Resolved,
+    preview: impl FnOnce(&T) -> String + Send + 'static,
+) -> Result<Ready<T>, ToolError> {
+    let (task, preview) = reading(context, move || {
+        let preview = preview(&task);
+        Ok((task, preview))
+    })
+    .await?;
+    let place = place(&task);
+    Ok(Ready {
+        accesses: vec![place.access(AccessKind::Write)],
+        effect: Effect::Workspace,
+        recovery: Recovery::Interrupt,
+        preview,
+        title: place.shown.clone(),
+        task,
+    })
 }
 
 /// Runs `work`, which changes the file at `resolved`, on the pool, with that file locked.

@@ -1,7 +1,5 @@
 //! `multiedit`: several edits of one file, in order, all of them or none.
 
-use playhouse_policy::AccessKind;
-use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -72,20 +70,9 @@ impl TypedTool for MultiEdit {
             changes.push(change);
         }
         let place = files::resolve(context, &arguments.file_path).await?;
-        let task = Task { place, changes };
-        let (task, preview) = files::reading(context, move || {
-            let preview = edit::preview(&task.place, &task.changes);
-            Ok((task, preview))
-        })
-        .await?;
-        Ok(Ready {
-            accesses: vec![task.place.access(AccessKind::Write)],
-            effect: Effect::Workspace,
-            recovery: Recovery::Interrupt,
-            preview,
-            title: format!("{}, {}", task.place.shown, files::counted(count, "edit")),
-            task,
-        })
+        let preview = |task: &Task| edit::preview(&task.place, &task.changes);
+        let ready = files::writing(context, Task { place, changes }, |task| &task.place, preview).await?;
+        Ok(Ready { title: format!("{}, {}", ready.title, files::counted(count, "edit")), ..ready })
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

@@ -7,8 +7,7 @@ mod change;
 mod layout;
 mod scan;
 
-use playhouse_policy::{AccessKind, Zone};
-use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_policy::Zone;
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -109,19 +108,7 @@ impl TypedTool for NotebookEdit {
         let path = arguments.file_path.clone();
         let change = wanted(arguments)?;
         let task = Task { place: files::resolve(context, &path).await?, change };
-        let (task, preview) = files::reading(context, move || {
-            let preview = task.preview();
-            Ok((task, preview))
-        })
-        .await?;
-        Ok(Ready {
-            accesses: vec![task.place.access(AccessKind::Write)],
-            effect: Effect::Workspace,
-            recovery: Recovery::Interrupt,
-            preview,
-            title: task.place.shown.clone(),
-            task,
-        })
+        files::writing(context, task, |task| &task.place, Task::preview).await
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use playhouse_policy::{AccessKind, Zone};
-use playhouse_protocol::record::{Effect, Recovery};
+use playhouse_policy::Zone;
 use playhouse_workspace::{FileTracker, Resolved};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -47,19 +46,7 @@ impl TypedTool for Write {
         let Arguments { file_path, content } = arguments;
         files::must_name_a_file(&file_path)?;
         let task = Task { place: files::resolve(context, &file_path).await?, content };
-        let (task, preview) = files::reading(context, move || {
-            let preview = task.preview();
-            Ok((task, preview))
-        })
-        .await?;
-        Ok(Ready {
-            accesses: vec![task.place.access(AccessKind::Write)],
-            effect: Effect::Workspace,
-            recovery: Recovery::Interrupt,
-            preview,
-            title: task.place.shown.clone(),
-            task,
-        })
+        files::writing(context, task, |task| &task.place, Task::preview).await
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
