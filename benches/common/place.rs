@@ -75,7 +75,9 @@ impl Place {
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).args(words).arg("--data").arg(self.data());
         command.arg("--config").arg(self.folder.path().join("config.toml"));
-        command.envs(self.certificate.iter().map(|file| ("SSL_CERT_FILE", file)));
+        if let Some(file) = &self.certificate {
+            command.env("SSL_CERT_FILE", file).env_remove("SSL_CERT_DIR");
+        }
         command
     }
 

@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// Threads of the scripted model.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = count)]
     pub(crate) model_threads: usize,
-    /// The engine asks the scripted model over TLS, by HTTP/2. Neither the bare forwarder nor a peer does.
+    /// The engine asks the scripted model over TLS, by HTTP/2. The bare forwarder does not, and only `deep` has a goal for it.
     #[arg(long, conflicts_with_all = ["server", "peer"])]
     pub(crate) tls: bool,
     /// The engine's program, in place of the one that was built with this one: to compare two builds.

@@ -24,6 +24,7 @@ pub(crate) async fn before(to: SocketAddr, file: &Path) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("https://localhost:{}", listener.local_addr()?.port());
     tokio::spawn(async move {
+        // When it fails, the engine's next connection does.
         while let Ok((socket, _)) = listener.accept().await {
             tokio::spawn(pass(acceptor.clone(), socket, to));
         }
@@ -31,7 +32,7 @@ pub(crate) async fn before(to: SocketAddr, file: &Path) -> Result<String> {
     Ok(url)
 }
 
-/// Until one side goes away.
+/// Until both sides have said all.
 async fn pass(acceptor: TlsAcceptor, socket: TcpStream, to: SocketAddr) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let mut from = acceptor.accept(socket).await?;

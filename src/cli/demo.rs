@@ -6,7 +6,7 @@ use std::process::Command;
 use clap::Args;
 use mock_llm::{Model, Script, call, text};
 use playhouse_protocol::consent::Action;
-use playhouse_protocol::{Command as Work, ModelRef, NewSession, PermissionRule, Prompt, Sandbox, Seq};
+use playhouse_protocol::{ModelRef, NewSession, PermissionRule, Prompt, Sandbox, Seq};
 use serde_json::json;
 use similar::TextDiff;
 
@@ -14,7 +14,7 @@ use super::asker::{Asker, Present};
 use super::interrupt::Interrupt;
 use super::reach::Held;
 use super::render::{Format, Renderer};
-use super::run::{exit_of, new_session, turn};
+use super::run::{Work, exit_of, new_session, turn};
 use super::{CommandResult, Failure, print};
 use crate::config::Settings;
 use crate::house::House;
@@ -86,7 +86,7 @@ pub(super) async fn demo(arguments: DemoArguments) -> CommandResult {
         move || diff(&root)
     }));
     let mut asker = Asker::new(Present { terminal: false, yes: false });
-    let work = Work::Prompt(Prompt { unattended: true, ..Prompt::text(PROMPT) });
+    let work = Work { prompt: Prompt { unattended: true, ..Prompt::text(PROMPT) }, template: None };
     let interrupt = Interrupt::watch(held.reach().clone());
     let ended = turn(held.reach(), session, Seq::START, work, &interrupt, &mut renderer, &mut asker).await?;
     held.close().await;

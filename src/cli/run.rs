@@ -162,11 +162,8 @@ pub(super) async fn run(common: &Common, arguments: RunArguments) -> CommandResu
         ..Prompt::default()
     };
     let work = match template {
-        Some((name, arguments)) => {
-            let prompt = Prompt { message: Some(new_message()), ..prompt };
-            Command::Template(Box::new(TemplateCommand { name, arguments, prompt }))
-        }
-        None => Command::Prompt(Prompt { text, ..prompt }),
+        Some((name, arguments)) => Work { prompt, template: Some((name, arguments)) },
+        None => Work { prompt: Prompt { text, ..prompt }, template: None },
     };
     let ended = turn(reach, session, after, work, &interrupt, &mut renderer, &mut asker).await;
     if is_new && ended.is_err() && (interrupt.came_early() || is_untouched(reach, session).await) {
@@ -194,13 +191,33 @@ fn wanted_output(path: &Path) -> Result<WantedOutput, Failure> {
     Ok(WantedOutput { schema })
 }
 
+/// What a turn is begun with.
+pub(super) struct Work {
+    pub(super) prompt: Prompt,
+    /// A command that makes the prompt's text, and its arguments.
+    pub(super) template: Option<(String, String)>,
+}
+
+impl Work {
+    /// What is sent, with the id of the prompt.
+    fn command(self, message: MessageId) -> Command {
+        let prompt = Prompt { message: Some(message), ..self.prompt };
+        match self.template {
+            Some((name, arguments)) => {
+                Command::Template(Box::new(TemplateCommand { name, arguments, prompt }))
+            }
+            None => Command::Prompt(prompt),
+        }
+    }
+}
+
 /// Runs a turn and shows it. An engine in this process goes on with what was cut off before, and that is shown too; turns
 /// that an engine in another process runs in the same session are those of others.
 pub(super) async fn turn(
     reach: &Reach,
     session: SessionId,
     after: Seq,
-    work: Command,
+    work: Work,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
@@ -212,53 +229,58 @@ pub(super) async fn turn(
             message: "stopped before the prompt was sent".to_owned(),
         });
     }
-    let steers = matches!(&work, Command::Prompt(prompt) if prompt.when_busy == WhenBusy::Steer);
-    let template = match &work {
-        Command::Template(template) => template.prompt.message,
-        _ => None,
-    };
-    let mut focus = Focus::new(reach.process().is_some(), template);
-    let turn = match begin(reach, session, work, &mut focus, &mut events, interrupt, renderer, asker).await {
+    if after > Seq::START {
+        // What was asked before waits for whoever looks.
+        let snapshot = reach.outline(session).await?;
+        let consents = snapshot.consents.into_iter().map(Record::ConsentAsked);
+        let questions = snapshot.questions.into_iter().map(Record::QuestionAsked);
+        for record in consents.chain(questions) {
+            renderer.request(None, &record)?;
+            follow(reach, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
+        }
+    }
+    let prompt = new_message();
+    let mut focus = Focus::new(reach.process().is_some(), prompt);
+    let steers = work.template.is_none() && work.prompt.when_busy == WhenBusy::Steer;
+    match begin(reach, session, work, &mut focus, &mut events, interrupt, renderer, asker).await {
         // What ran for the prompt was aborted, and the prompt was not sent.
         Err(failure) if interrupt.came() => return Err(Failure { exit: Exit::Aborted, ..failure }),
         begun => begun?,
-    };
-    interrupt.turn(session, turn);
-    focus.is_at(turn);
-    let own = (turn, steers, focus);
-    let ended = watch(reach, session, after, own, &mut events, interrupt, renderer, asker).await;
+    }
+    interrupt.turn(session, prompt);
+    let ended = watch(reach, session, &mut focus, steers, &mut events, interrupt, renderer, asker).await;
     match ended {
         Ok(ended) => Ok(ended),
         Err(Broken::Off(reason)) => Err(cut_off(session, &reason)),
         Err(Broken::Failed(failure)) => {
             // Nobody would see what comes of the turn, and it would go on to cost.
-            abort(reach, session, turn).await;
+            abort(reach, session, focus.turn()).await;
             Err(failure)
         }
     }
 }
 
-/// Sends what begins a turn, and shows what runs for it first; the turn.
+/// Sends what begins a turn, and shows what runs for it first.
 #[allow(clippy::too_many_arguments, reason = "the parts of one turn, borrowed apart from each other")]
 async fn begin(
     reach: &Reach,
     session: SessionId,
-    work: Command,
+    work: Work,
     focus: &mut Focus,
     events: &mut Events,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
     asker: &mut Asker,
-) -> Result<MessageId, Failure> {
-    let sending = reach.accepted(session, work);
+) -> Result<(), Failure> {
+    // Of a prompt nothing is told before it is accepted.
+    let mut open = work.template.is_some();
+    let sending = reach.accepted(session, work.command(focus.turn()));
     tokio::pin!(sending);
-    let mut open = true;
     loop {
         let event = tokio::select! {
             biased;
-            accepted = &mut sending => return Ok(accepted?.turn),
-            // What comes from the own prompt on is for whoever shows the turn.
-            event = events.next(), if open && focus.awaits_blocks() => event?,
+            accepted = &mut sending => return Ok(accepted.map(drop)?),
+            event = events.next(), if open => event?,
             line = asker.line(), if asker.is_asking() => {
                 follow(reach, session, renderer, asker, |asker| asker.typed(line.as_deref())).await?;
                 continue;
@@ -268,16 +290,28 @@ async fn begin(
             open = false;
             continue;
         };
-        let shown = focus.look(&event.event().body);
-        show(shown, false, &event, renderer)?;
-        let EventBody::Durable(record) = &event.event().body else { continue };
-        if let Record::PromptAdmitted(prompt) = record.as_ref()
-            && shown == Look::Shown
-            && prompt.kind.is_block()
-        {
-            interrupt.turn(session, prompt.message);
+        let body = &event.event().body;
+        show(focus.look(body), false, &event, renderer)?;
+        let Some((from, record)) = told(body) else { continue };
+        if let Record::PromptAdmitted(prompt) = record {
+            // What comes from the own prompt on is for whoever shows the turn.
+            open = prompt.message != focus.turn();
+            if focus.is_block(prompt.message) {
+                interrupt.turn(session, prompt.message);
+            }
         }
-        follow(reach, session, renderer, asker, |asker| asker.recorded(None, record)).await?;
+        follow(reach, session, renderer, asker, |asker| asker.recorded(from, record)).await?;
+    }
+}
+
+/// The record of an event, and the session below that it is of.
+fn told(body: &EventBody) -> Option<(Option<SessionId>, &Record)> {
+    match body {
+        EventBody::Durable(record) => Some((None, record)),
+        EventBody::Provisional(Provisional::DescendantRequest { session, record }) => {
+            Some((Some(*session), record))
+        }
+        EventBody::Provisional(_) => None,
     }
 }
 
@@ -291,7 +325,7 @@ fn show(look: Look, steers: bool, event: &Published, renderer: &mut Renderer) ->
     Ok(())
 }
 
-/// The id of a prompt that this process sends. Without random bytes of the system it could be guessed.
+/// The id of a prompt that this process sends. Where the system gives no random bytes, it can be guessed.
 fn new_message() -> MessageId {
     IdGenerator::new(|bytes| getrandom::fill(bytes).unwrap_or_default()).next(now())
 }
@@ -310,13 +344,13 @@ impl<E: Into<Failure>> From<E> for Broken {
     }
 }
 
-/// Shows a turn until it ends, and asks what it asks. Beside the turn stand whether its prompt steers one that runs, and what is its own.
+/// Shows a turn until it ends, and asks what it asks. `steers`: whether its prompt goes to a turn that runs.
 #[allow(clippy::too_many_arguments, reason = "the parts of one turn, borrowed apart from each other")]
 async fn watch(
     reach: &Reach,
     session: SessionId,
-    after: Seq,
-    (mut turn, steers, mut focus): (MessageId, bool, Focus),
+    focus: &mut Focus,
+    steers: bool,
     events: &mut Events,
     interrupt: &Interrupt,
     renderer: &mut Renderer,
@@ -324,16 +358,6 @@ async fn watch(
 ) -> Result<TurnEnded, Broken> {
     // Work in the background that the turn began, by the prompts that will tell of its end.
     let mut begun: Vec<MessageId> = Vec::new();
-    if after > Seq::START {
-        // What was asked before it was cut off waits again.
-        let snapshot = reach.outline(session).await?;
-        let consents = snapshot.consents.into_iter().map(Record::ConsentAsked);
-        let questions = snapshot.questions.into_iter().map(Record::QuestionAsked);
-        for record in consents.chain(questions) {
-            renderer.request(None, &record)?;
-            follow(reach, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
-        }
-    }
     loop {
         let event = tokio::select! {
             biased;
@@ -347,26 +371,20 @@ async fn watch(
             }
         };
         let Some(event) = event else { break };
-        show(focus.look(&event.event().body), steers, &event, renderer)?;
-        let (from, record) = match &event.event().body {
-            EventBody::Durable(record) => (None, record.as_ref()),
-            EventBody::Provisional(Provisional::DescendantRequest { session, record }) => {
-                (Some(*session), record.as_ref())
-            }
-            EventBody::Provisional(_) => continue,
-        };
+        let body = &event.event().body;
+        show(focus.look(body), steers, &event, renderer)?;
+        let Some((from, record)) = told(body) else { continue };
         follow(reach, session, renderer, asker, |asker| asker.recorded(from, record)).await?;
         match record {
-            Record::AttemptStarted(started) if started.steered.contains(&turn) => {
-                turn = started.turn;
-                focus.joins(turn);
-                interrupt.turn(session, turn);
+            Record::AttemptStarted(started) if started.steered.contains(&focus.turn()) => {
+                focus.joins(started.turn);
+                interrupt.turn(session, started.turn);
             }
             Record::CallIntended(intended) => {
                 begun.extend(intended.delegate.and_then(|delegate| delegate.report));
             }
             Record::PromptAdmitted(prompt) => begun.retain(|report| *report != prompt.message),
-            Record::TurnEnded(ended) if ended.turn == turn => {
+            Record::TurnEnded(ended) if ended.turn == focus.turn() => {
                 renderer.finish(session, ended)?;
                 if !begun.is_empty() && ended.outcome != TurnOutcome::Aborted {
                     let count = begun.len();

@@ -223,6 +223,19 @@ impl MessageId {
         bytes[place].copy_from_slice(format!("{time:012x}").as_bytes());
         Self(bytes)
     }
+
+    /// Whether it is made of `other` by [`MessageId::earlier`].
+    ///
+    /// ```
+    /// use playhouse_protocol::MessageId;
+    /// let id = MessageId::parse("msg_00000000010012345678901234").unwrap();
+    /// assert!(id.earlier(2).is_earlier_of(id));
+    /// assert!(!id.is_earlier_of(id));
+    /// ```
+    pub fn is_earlier_of(self, other: Self) -> bool {
+        let random = PREFIX_LENGTH + 1 + TIME_DIGITS..;
+        self < other && self.0[random.clone()] == other.0[random]
+    }
 }
 
 /// Makes ids that ascend (session ids: descend), even when the clock steps back.

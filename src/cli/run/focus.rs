@@ -16,61 +16,43 @@ pub(super) enum Look {
 pub(super) struct Focus {
     /// Whether there can be others.
     shared: bool,
-    /// One's own turn, where it is known.
-    own: Option<MessageId>,
-    /// Whether shell blocks of the own prompt may still come: they run before it is admitted.
-    awaits_blocks: bool,
-    /// The turn of the last shell block.
-    block: Option<MessageId>,
+    /// One's own prompt.
+    prompt: MessageId,
+    /// The turn that answers it: another one where it steers.
+    turn: MessageId,
     /// The turn that runs, where its beginning was seen.
     running: Option<MessageId>,
     told: bool,
 }
 
 impl Focus {
-    /// `shared`: whether others may use the session as well. `template`: the turn, where a template with shell blocks may begin it.
-    pub(super) fn new(shared: bool, template: Option<MessageId>) -> Self {
-        Self {
-            shared,
-            own: template,
-            awaits_blocks: template.is_some(),
-            block: None,
-            running: None,
-            told: false,
-        }
+    /// `shared`: whether others may use the session as well.
+    pub(super) fn new(shared: bool, prompt: MessageId) -> Self {
+        Self { shared, prompt, turn: prompt, running: None, told: false }
     }
 
-    /// Whether shell blocks may come.
-    pub(super) fn awaits_blocks(&self) -> bool {
-        self.awaits_blocks
-    }
-
-    /// The own turn is this one.
-    pub(super) fn is_at(&mut self, turn: MessageId) {
-        self.own = Some(turn);
+    /// The turn that answers one's own prompt, as far as is known.
+    pub(super) fn turn(&self) -> MessageId {
+        self.turn
     }
 
     /// The running turn reads one's own prompt, and is one's own from here on.
     pub(super) fn joins(&mut self, turn: MessageId) {
-        self.own = Some(turn);
+        self.turn = turn;
         self.running = Some(turn);
     }
 
+    /// Whether it is the turn of a shell block that runs for one's own prompt.
+    pub(super) fn is_block(&self, turn: MessageId) -> bool {
+        turn.is_earlier_of(self.prompt)
+    }
+
     fn is_own(&self, turn: MessageId) -> bool {
-        self.own == Some(turn) || self.block == Some(turn)
+        turn == self.prompt || turn == self.turn || self.is_block(turn)
     }
 
     /// Looks at the next event. What came before the own prompt and its blocks was not seen.
     pub(super) fn look(&mut self, body: &EventBody) -> Look {
-        if let EventBody::Durable(record) = body
-            && let Record::PromptAdmitted(prompt) = record.as_ref()
-            && self.awaits_blocks
-        {
-            if prompt.kind.is_block() {
-                self.block = Some(prompt.message);
-            }
-            self.awaits_blocks = self.own != Some(prompt.message);
-        }
         if !self.shared {
             return Look::Shown;
         }
@@ -93,7 +75,10 @@ impl Focus {
                 Record::AttemptStarted(started) if started.purpose.is_aside() && !own_runs => {
                     return Look::Hidden;
                 }
-                Record::AttemptEnded(_) | Record::TurnSummarized(_) if !own_runs => {
+                // These may come after a turn, or beside one.
+                Record::AttemptEnded(_) | Record::TurnSummarized(_) | Record::WorkspaceChanged(_)
+                    if !own_runs =>
+                {
                     return Look::Hidden;
                 }
                 Record::SessionCreated(_)
@@ -103,9 +88,11 @@ impl Focus {
                 _ => own_runs,
             },
             // They say nothing of turns: a prompt of megabytes is read from the log.
-            EventBody::Provisional(Provisional::Resync { .. }) if !own_runs => {
-                return Look::Hidden;
-            }
+            EventBody::Provisional(
+                Provisional::Resync { .. }
+                | Provisional::FileChanged { .. }
+                | Provisional::DescendantRequest { .. },
+            ) if !own_runs => return Look::Hidden,
             EventBody::Provisional(Provisional::SessionParked { .. }) => true,
             EventBody::Provisional(_) => own_runs,
         };
@@ -117,5 +104,112 @@ impl Focus {
                 Look::AnotherFirst
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const OWN: &str = "msg_00000000010012345678901234";
+    const OTHER: &str = "msg_00000000010098765432109876";
+
+    fn id(text: &str) -> MessageId {
+        MessageId::parse(text).unwrap()
+    }
+
+    fn record(kind: &str, data: &Value) -> EventBody {
+        EventBody::Durable(serde_json::from_value(json!({"type": kind, "data": data})).unwrap())
+    }
+
+    fn admitted(message: MessageId) -> EventBody {
+        let data = json!({"message": message, "parts": [], "agent": "build", "model": "local/m"});
+        record("prompt.admitted", &data)
+    }
+
+    fn started(turn: MessageId) -> EventBody {
+        record("turn.started", &json!({"turn": turn}))
+    }
+
+    fn ended(turn: MessageId) -> EventBody {
+        record("turn.ended", &json!({"turn": turn, "outcome": "completed", "steps": 0, "totals": {}}))
+    }
+
+    fn provisional(kind: &str, data: &Value) -> EventBody {
+        EventBody::Provisional(serde_json::from_value(json!({"type": kind, "data": data})).unwrap())
+    }
+
+    /// Of the turn that runs.
+    fn output() -> EventBody {
+        let call = "prt_00000000010012345678901234";
+        provisional("call.output", &json!({"call": call, "offset": 0, "text": "x"}))
+    }
+
+    fn changed() -> EventBody {
+        provisional("file.changed", &json!({"batch": 1, "by": "outside", "files": []}))
+    }
+
+    /// What becomes of these events, by the first letters of the looks.
+    fn looks(shared: bool, events: &[EventBody]) -> String {
+        let mut focus = Focus::new(shared, id(OWN));
+        let letter = |look| match look {
+            Look::Shown => 'S',
+            Look::Hidden => 'h',
+            Look::AnotherFirst => 'A',
+        };
+        events.iter().map(|event| letter(focus.look(event))).collect()
+    }
+
+    #[test]
+    fn the_own_turn_and_its_blocks_are_shown() {
+        let (own, first, second) = (id(OWN), id(OWN).earlier(2), id(OWN).earlier(1));
+        let blocks = [first, second].map(|turn| [admitted(turn), started(turn), output(), ended(turn)]);
+        let turn = [admitted(own), started(own), output(), ended(own)];
+        let events: Vec<EventBody> = blocks.into_iter().flatten().chain(turn).collect();
+        assert_eq!(looks(true, &events), "SSSSSSSSSSSS");
+    }
+
+    #[test]
+    fn turns_of_others_are_hidden_and_told_once() {
+        let (own, block) = (id(OWN), id(OWN).earlier(1));
+        let (other, of_other) = (id(OTHER), id(OTHER).earlier(1));
+        let before = [admitted(other), started(other), output(), ended(other), started(of_other), output()];
+        assert_eq!(looks(true, &before), "hAhhhh");
+        assert_eq!(looks(false, &before), "SSSSSS", "nobody else is there");
+        // A block of another client's command is admitted while one's own runs, and runs before one's own turn.
+        let between = [
+            admitted(block),
+            started(block),
+            admitted(of_other),
+            output(),
+            ended(block),
+            started(of_other),
+            output(),
+            ended(of_other),
+            admitted(own),
+            started(own),
+            output(),
+        ];
+        assert_eq!(looks(true, &between), "SShSSAhhSSS");
+    }
+
+    #[test]
+    fn a_file_that_changes_between_turns_is_no_turn_of_another() {
+        let block = id(OWN).earlier(1);
+        let events = [changed(), admitted(block), started(block), changed(), ended(block), changed()];
+        assert_eq!(looks(true, &events), "hSSSSh");
+    }
+
+    #[test]
+    fn a_turn_that_reads_the_own_prompt_is_the_own_one() {
+        let other = id(OTHER);
+        let mut focus = Focus::new(true, id(OWN));
+        assert_eq!(focus.look(&started(other)), Look::AnotherFirst);
+        assert_eq!(focus.look(&output()), Look::Hidden);
+        focus.joins(other);
+        assert_eq!((focus.turn(), focus.look(&output())), (other, Look::Shown));
+        assert_eq!(focus.look(&ended(other)), Look::Shown);
     }
 }

@@ -94,7 +94,8 @@ fn ran_alone(test: &str) -> bool {
         return false;
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let output =
+        command.args(["--exact", test, "--nocapture", "--include-ignored"]).env(ALONE, "1").output().unwrap();
     let told =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(output.status.success() && told.contains("1 passed"), "{told}");
