@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde::de::Error as _;
 
+use crate::{LedgerRow, Record, SessionSummary};
+
 /// The deepest nesting of a record's JSON. A model may nest arguments 127 deep, and the record puts more around them;
 /// the bound keeps a reader's stack safe.
 pub const MAX_DEPTH: usize = 256;
@@ -28,6 +30,31 @@ pub fn parse_shallow<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Re
     let value = T::deserialize(&mut reader)?;
     reader.end()?;
     Ok(value)
+}
+
+/// Reads a record as [`parse_shallow`] does. A program that reads records with this has the readers of all that a record holds once:
+/// each crate that calls a generic function for it may have them again, which is megabytes.
+///
+/// # Errors
+/// The JSON is malformed, or is of no record.
+pub fn read_record(json: &str) -> serde_json::Result<Record> {
+    parse_shallow(json)
+}
+
+/// Reads a session's summary as [`parse`] does, for the same reason.
+///
+/// # Errors
+/// The JSON is nested too deep, is malformed, or is of no summary.
+pub fn read_summary(json: &str) -> serde_json::Result<SessionSummary> {
+    parse(json)
+}
+
+/// Reads a row of the ledger as [`parse`] does, for the same reason.
+///
+/// # Errors
+/// The JSON is nested too deep, is malformed, or is of no row.
+pub fn read_row(json: &str) -> serde_json::Result<LedgerRow> {
+    parse(json)
 }
 
 /// The bit in which the two kinds of brackets differ.

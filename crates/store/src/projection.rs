@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use playhouse_protocol::json::read_summary;
 use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
 use crate::frame::{self, FrameError, StoredEntry};
@@ -49,7 +50,7 @@ pub(crate) fn encode(summary: &SessionSummary) -> Result<Vec<u8>, StoreError> {
 
 /// The summary, where the stored form is whole and of this version.
 pub(crate) fn decode(session: SessionId, stored: &[u8]) -> Option<SessionSummary> {
-    value::decode(VERSION, session.as_str().as_bytes(), stored)
+    value::read(VERSION, session.as_str().as_bytes(), stored, read_summary)
 }
 
 /// The summary of a whole log, and how far the stored one is behind it.

@@ -36,12 +36,22 @@ pub(crate) fn encode_behind(
 
 /// The value, where the stored form is whole and of this version.
 pub(crate) fn decode<T: DeserializeOwned>(version: u8, name: &[u8], stored: &[u8]) -> Option<T> {
+    read(version, name, stored, |json| serde_json::from_str(json))
+}
+
+/// The same, read by a function of the value's crate.
+pub(crate) fn read<T>(
+    version: u8,
+    name: &[u8],
+    stored: &[u8],
+    read: impl FnOnce(&str) -> serde_json::Result<T>,
+) -> Option<T> {
     let (header, json) = stored.split_at_checked(HEADER)?;
     let (found, sum) = header.split_at(1);
     if found != [version] || checksum(name, json).to_be_bytes() != sum {
         return None;
     }
-    serde_json::from_slice(json).ok()
+    read(str::from_utf8(json).ok()?).ok()
 }
 
 fn checksum(name: &[u8], json: &[u8]) -> u32 {

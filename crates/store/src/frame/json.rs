@@ -45,7 +45,7 @@ pub(super) fn read_record(version: u16, json: &str) -> Result<Record, FrameError
     }
     // All kinds are at version 1: the kind is needed first only for another version, or when reading fails.
     let error = if version == 1 {
-        match parse_shallow(json) {
+        match playhouse_protocol::json::read_record(json) {
             Ok(record) => return Ok(record),
             Err(error) => FrameError::Json(error.to_string()),
         }

@@ -4,6 +4,7 @@
 //! counts and prices, most often its session's root) is left out. As JSON, as it was once, it took three times the bytes and
 //! several times the work. Rows of both forms are read, and stand beside each other.
 
+use playhouse_protocol::json::read_row;
 use playhouse_protocol::ledger::{
     CostByClass, FeedItem, LedgerClosed, Purpose, RowId, RowView, Tier, TurnEnd,
 };
@@ -173,7 +174,9 @@ pub(super) fn time(entry: &[u8]) -> Option<Timestamp> {
 pub(super) fn row(key: &[u8], entry: &[u8]) -> Result<LedgerRow, StoreError> {
     let found = match entry.first() {
         Some(&ROW) => unpack(key, entry),
-        Some(&ROW_AS_JSON) => entry.get(ROW_AT..).and_then(|stored| value::decode(VERSION, key, stored)),
+        Some(&ROW_AS_JSON) => {
+            entry.get(ROW_AT..).and_then(|stored| value::read(VERSION, key, stored, read_row))
+        }
         _ => None,
     };
     found.ok_or_else(|| if is_newer(key, entry) { newer(key) } else { damaged("row", key) })

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use playhouse_protocol::LedgerRow;
+use playhouse_protocol::json::read_row;
 
 use super::tail::Pending;
 use super::{VERSION, entry, keys, lists};
@@ -41,7 +41,7 @@ pub(super) fn migrate(source: &Source) -> Result<(), StoreError> {
                 draft.remove(key.clone());
                 continue;
             };
-            let Some(row) = value::decode::<LedgerRow>(VERSION, row_key, &stored) else {
+            let Some(row) = value::read(VERSION, row_key, &stored, read_row) else {
                 tracing::error!(key = %row_key.escape_ascii(), "a row of the ledger is damaged and stays as it is");
                 continue;
             };
