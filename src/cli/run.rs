@@ -223,23 +223,18 @@ pub(super) async fn turn(
     asker: &mut Asker,
 ) -> Result<TurnEnded, Failure> {
     let mut events = reach.events(session, after).await?;
+    // A command's shell blocks may wait for what is asked already. Of a plain prompt nothing is answered before it is accepted.
+    let asks_first = after > Seq::START && work.template.is_some();
+    if asks_first {
+        ask_what_waits(reach, session, renderer, asker).await?;
+    }
     if interrupt.came_early() {
         return Err(Failure {
             exit: Exit::Aborted,
             message: "stopped before the prompt was sent".to_owned(),
         });
     }
-    if after > Seq::START {
-        // What was asked before waits for whoever looks.
-        let snapshot = reach.outline(session).await?;
-        let consents = snapshot.consents.into_iter().map(Record::ConsentAsked);
-        let questions = snapshot.questions.into_iter().map(Record::QuestionAsked);
-        for record in consents.chain(questions) {
-            renderer.request(None, &record)?;
-            follow(reach, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
-        }
-    }
-    let prompt = new_message();
+    let prompt = new_message()?;
     let mut focus = Focus::new(reach.process().is_some(), prompt);
     let steers = work.template.is_none() && work.prompt.when_busy == WhenBusy::Steer;
     match begin(reach, session, work, &mut focus, &mut events, interrupt, renderer, asker).await {
@@ -248,6 +243,13 @@ pub(super) async fn turn(
         begun => begun?,
     }
     interrupt.turn(session, prompt);
+    if interrupt.came() {
+        // It came between two turns, or for one that had ended.
+        abort(reach, session, prompt).await;
+    }
+    if after > Seq::START && !asks_first {
+        ask_what_waits(reach, session, renderer, asker).await?;
+    }
     let ended = watch(reach, session, &mut focus, steers, &mut events, interrupt, renderer, asker).await;
     match ended {
         Ok(ended) => Ok(ended),
@@ -258,6 +260,23 @@ pub(super) async fn turn(
             Err(failure)
         }
     }
+}
+
+/// Asks what was asked before, and waits.
+async fn ask_what_waits(
+    reach: &Reach,
+    session: SessionId,
+    renderer: &mut Renderer,
+    asker: &mut Asker,
+) -> Result<(), Failure> {
+    let snapshot = reach.outline(session).await?;
+    let consents = snapshot.consents.into_iter().map(Record::ConsentAsked);
+    let questions = snapshot.questions.into_iter().map(Record::QuestionAsked);
+    for record in consents.chain(questions) {
+        renderer.request(None, &record)?;
+        follow(reach, session, renderer, asker, |asker| asker.recorded(None, &record)).await?;
+    }
+    Ok(())
 }
 
 /// Sends what begins a turn, and shows what runs for it first.
@@ -272,7 +291,7 @@ async fn begin(
     renderer: &mut Renderer,
     asker: &mut Asker,
 ) -> Result<(), Failure> {
-    // Of a prompt nothing is told before it is accepted.
+    // For a plain prompt nothing runs before it is accepted.
     let mut open = work.template.is_some();
     let sending = reach.accepted(session, work.command(focus.turn()));
     tokio::pin!(sending);
@@ -325,9 +344,13 @@ fn show(look: Look, steers: bool, event: &Published, renderer: &mut Renderer) ->
     Ok(())
 }
 
-/// The id of a prompt that this process sends. Where the system gives no random bytes, it can be guessed.
-fn new_message() -> MessageId {
-    IdGenerator::new(|bytes| getrandom::fill(bytes).unwrap_or_default()).next(now())
+/// The id of a prompt that this process sends.
+fn new_message() -> Result<MessageId, Failure> {
+    let mut random = [0; 64];
+    getrandom::fill(&mut random)
+        .map_err(|error| Failure::failed(format!("the system gives no random bytes: {error}")))?;
+    let mut random = random.into_iter().cycle();
+    Ok(IdGenerator::new(move |bytes| bytes.fill_with(|| random.next().unwrap_or_default())).next(now()))
 }
 
 /// Why a turn was not seen to its end.

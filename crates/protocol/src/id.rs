@@ -224,7 +224,7 @@ impl MessageId {
         Self(bytes)
     }
 
-    /// Whether it is made of `other` by [`MessageId::earlier`].
+    /// Whether it is `other.earlier(steps)` for some number of steps.
     ///
     /// ```
     /// use playhouse_protocol::MessageId;

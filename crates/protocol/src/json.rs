@@ -32,8 +32,8 @@ pub fn parse_shallow<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Re
     Ok(value)
 }
 
-/// Reads a record as [`parse_shallow`] does. A program that reads records with this has the readers of all that a record holds once:
-/// each crate that calls a generic function for it may have them again, which is megabytes.
+/// Reads a record as [`parse_shallow`] does: the caller has called [`is_shallow`]. This is no generic function, so a program has one copy
+/// of what reads all that a record holds, and not one for each crate that reads records.
 ///
 /// # Errors
 /// The JSON is malformed, or is of no record.

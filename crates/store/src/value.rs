@@ -44,14 +44,14 @@ pub(crate) fn read<T>(
     version: u8,
     name: &[u8],
     stored: &[u8],
-    read: impl FnOnce(&str) -> serde_json::Result<T>,
+    parse: impl FnOnce(&str) -> serde_json::Result<T>,
 ) -> Option<T> {
     let (header, json) = stored.split_at_checked(HEADER)?;
     let (found, sum) = header.split_at(1);
     if found != [version] || checksum(name, json).to_be_bytes() != sum {
         return None;
     }
-    read(str::from_utf8(json).ok()?).ok()
+    parse(str::from_utf8(json).ok()?).ok()
 }
 
 fn checksum(name: &[u8], json: &[u8]) -> u32 {

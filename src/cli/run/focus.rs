@@ -56,53 +56,53 @@ impl Focus {
         if !self.shared {
             return Look::Shown;
         }
+        if let EventBody::Durable(record) = body
+            && let Record::TurnStarted { turn } = record.as_ref()
+        {
+            self.running = Some(*turn);
+        }
         let own_runs = self.running.is_some_and(|running| self.is_own(running));
-        let is_own = match body {
+        let is_shown = match body {
             EventBody::Durable(record) => match record.as_ref() {
-                Record::TurnStarted { turn } => {
-                    self.running = Some(*turn);
-                    self.is_own(*turn)
-                }
                 Record::TurnEnded(ended) => {
-                    self.running.take_if(|running| *running == ended.turn);
                     // One that was withdrawn while it waited says nothing of the one that runs.
-                    return if self.is_own(ended.turn) { Look::Shown } else { Look::Hidden };
+                    self.running.take_if(|running| *running == ended.turn);
+                    self.is_own(ended.turn)
                 }
-                Record::PromptAdmitted(prompt) => {
-                    return if self.is_own(prompt.message) { Look::Shown } else { Look::Hidden };
-                }
-                // What is asked beside turns, for a title or a summary, says nothing of one that runs.
-                Record::AttemptStarted(started) if started.purpose.is_aside() && !own_runs => {
-                    return Look::Hidden;
-                }
-                // These may come after a turn, or beside one.
-                Record::AttemptEnded(_) | Record::TurnSummarized(_) | Record::WorkspaceChanged(_)
-                    if !own_runs =>
-                {
-                    return Look::Hidden;
-                }
+                Record::PromptAdmitted(prompt) => self.is_own(prompt.message),
                 Record::SessionCreated(_)
                 | Record::SessionChanged(_)
                 | Record::Forked(_)
                 | Record::Deleted {} => true,
                 _ => own_runs,
             },
-            // They say nothing of turns: a prompt of megabytes is read from the log.
-            EventBody::Provisional(
-                Provisional::Resync { .. }
-                | Provisional::FileChanged { .. }
-                | Provisional::DescendantRequest { .. },
-            ) if !own_runs => return Look::Hidden,
             EventBody::Provisional(Provisional::SessionParked { .. }) => true,
             EventBody::Provisional(_) => own_runs,
         };
-        match (is_own, self.told) {
-            (true, _) => Look::Shown,
-            (false, true) => Look::Hidden,
-            (false, false) => {
-                self.told = true;
-                Look::AnotherFirst
-            }
+        if is_shown {
+            Look::Shown
+        } else if !self.told && is_work(body) {
+            self.told = true;
+            Look::AnotherFirst
+        } else {
+            Look::Hidden
+        }
+    }
+}
+
+/// Whether only a turn does this: what is asked for a title or a server, and what changes in the workspace, comes without one too.
+fn is_work(body: &EventBody) -> bool {
+    match body {
+        EventBody::Durable(record) => match record.as_ref() {
+            Record::TurnStarted { .. }
+            | Record::StepFinished(_)
+            | Record::CallIntended(_)
+            | Record::CallSettled { .. } => true,
+            Record::AttemptStarted(started) => !started.purpose.is_aside(),
+            _ => false,
+        },
+        EventBody::Provisional(event) => {
+            matches!(event, Provisional::PartDelta { .. } | Provisional::CallOutput { .. })
         }
     }
 }
@@ -196,10 +196,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_between_turns_is_no_turn_of_another() {
+    fn what_happens_between_turns_is_no_turn_of_another() {
         let block = id(OWN).earlier(1);
-        let events = [changed(), admitted(block), started(block), changed(), ended(block), changed()];
-        assert_eq!(looks(true, &events), "hSSSSh");
+        let parked = provisional("session.parked", &json!({"reason": "it crashed"}));
+        let events = [changed(), admitted(block), started(block), changed(), ended(block), changed(), parked];
+        assert_eq!(looks(true, &events), "hSSSShS");
+        // Its beginning was not seen.
+        assert_eq!(looks(true, &[changed(), output(), ended(id(OTHER)), started(block)]), "hAhS");
+        // One that waited is withdrawn while the own one runs.
+        let events = [started(block), ended(id(OTHER)), output(), ended(block), output()];
+        assert_eq!(looks(true, &events), "ShSSA");
     }
 
     #[test]
@@ -210,6 +216,7 @@ mod tests {
         assert_eq!(focus.look(&output()), Look::Hidden);
         focus.joins(other);
         assert_eq!((focus.turn(), focus.look(&output())), (other, Look::Shown));
+        assert_eq!(focus.look(&admitted(id(OWN))), Look::Shown);
         assert_eq!(focus.look(&ended(other)), Look::Shown);
     }
 }
