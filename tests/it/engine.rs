@@ -185,6 +185,35 @@ fn each_of_ten_in_one_session_shows_its_own_answer() {
 }
 
 #[test]
+fn a_turn_that_goes_first_is_told_once_and_not_shown() {
+    through_an_engine(|| {
+        let waits =
+            call("bash", json!({"command": "until [ -e go ]; do sleep 0.05; done", "description": "Wait"}));
+        let model =
+            Model::new().step(text("First.")).next_turn().step(waits).step(text("Second.")).next_turn();
+        let stage = Stage::new(model.step(text("Third.")));
+        stage.run(["--sandbox", "off", "One."]).is(0);
+        let second = start(&stage, ["-c", "--yes", "--sandbox", "off", "Two."]);
+        until("the command runs", || stage.asked().len() == 2);
+        let third = start(&stage, ["-c", "--sandbox", "off", "Three."]);
+        until("it waits", || {
+            let sessions = stage.playhouse(["sessions", "list", "--format", "ndjson"]).is(0).lines();
+            sessions[0]["open_turns"] == 2
+        });
+        stage.write("go", "");
+        let third = end(third).is(0);
+        assert_eq!(third.stdout, "Third.\n");
+        assert_eq!(
+            third.stderr.matches("another turn of this session goes on first").count(),
+            1,
+            "{third:#?}"
+        );
+        assert!(!third.stderr.contains("bash"), "{third:#?}");
+        assert!(end(second).is(0).stdout.contains("Second."));
+    });
+}
+
+#[test]
 fn calls_by_hand_leave_nothing_behind() {
     through_an_engine(|| {
         let stage = Stage::new(greeter());
