@@ -85,7 +85,7 @@ pub(crate) struct Scripted {
     pub(crate) address: String,
     /// Where it speaks TLS, and the file of the certificate: with `--tls` only.
     secure: Option<(String, PathBuf)>,
-    /// What it was started with.
+    /// Holds its script and its certificate.
     _folder: TempDir,
     /// How long the processes sleep that [`SLEEPER`] begins: it is theirs alone, so that they can be found.
     pub(crate) sleep: String,

@@ -191,7 +191,7 @@ fn wanted_output(path: &Path) -> Result<WantedOutput, Failure> {
     Ok(WantedOutput { schema })
 }
 
-/// What a turn is begun with.
+/// The input of a turn.
 pub(super) struct Work {
     pub(super) prompt: Prompt,
     /// A command that makes the prompt's text, and its arguments.
@@ -199,7 +199,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// What is sent, with the id of the prompt.
+    /// The command for the engine. `message` becomes the id of the prompt.
     fn command(self, message: MessageId) -> Command {
         let prompt = Prompt { message: Some(message), ..self.prompt };
         match self.template {

@@ -19,7 +19,7 @@ const BESIDE_PEER: usize = 50;
 const AROUND: usize = 20;
 /// How long a step may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a step may take in the median, in milliseconds: plain, and over TLS, where a proxy in the model's process takes its part.
+/// Goals for the median step, in milliseconds: without TLS, and with it. The time of the TLS proxy in the model's process is included.
 const PLAIN: f64 = 0.5;
 const OVER_TLS: f64 = 1.2;
 /// By how much a step may grow from its 10th to the last.

@@ -224,7 +224,7 @@ impl MessageId {
         Self(bytes)
     }
 
-    /// Whether it is `other.earlier(steps)` for some number of steps.
+    /// Whether [`MessageId::earlier`] of `other` gives this id for some number of steps above 0.
     ///
     /// ```
     /// use playhouse_protocol::MessageId;

@@ -32,8 +32,9 @@ pub fn parse_shallow<T: for<'de> Deserialize<'de>>(json: &str) -> serde_json::Re
     Ok(value)
 }
 
-/// Reads a record as [`parse_shallow`] does: the caller has called [`is_shallow`]. This is no generic function, so a program has one copy
-/// of what reads all that a record holds, and not one for each crate that reads records.
+/// Reads a record. As with [`parse_shallow`], the caller must have called [`is_shallow`].
+///
+/// This function is not generic, so the code that reads records is compiled once and not in each crate that reads them.
 ///
 /// # Errors
 /// The JSON is malformed, or is of no record.

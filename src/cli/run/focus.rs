@@ -42,7 +42,7 @@ impl Focus {
         self.running = Some(turn);
     }
 
-    /// Whether it is the turn of a shell block that runs for one's own prompt.
+    /// Whether `turn` runs a shell block of this client's own prompt.
     pub(super) fn is_block(&self, turn: MessageId) -> bool {
         turn.is_earlier_of(self.prompt)
     }
