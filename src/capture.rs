@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_prompts::PromptError;
 use playhouse_prompts::capture::{CaptureFile, DeclaredCapture, read};
 use playhouse_tools::capture::{CaptureTool, EXAMPLES, example};
@@ -77,10 +78,6 @@ impl CaptureSource {
         &self.taken
     }
 
-    fn workspaces(&self) -> MutexGuard<'_, Workspaces> {
-        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The tools that `files` declare, and why some cannot be used.
     fn declared(&self, files: &[CaptureFile]) -> (Vec<Arc<dyn Tool>>, Vec<PromptError>) {
         let (mut tools, mut refused) = (Vec::<Arc<dyn Tool>>::new(), Vec::new());
@@ -124,7 +121,7 @@ impl CaptureSource {
 
 impl ToolSource for CaptureSource {
     fn tools(&self, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]> {
-        let mut workspaces = self.workspaces();
+        let mut workspaces = self.workspaces.lock();
         workspaces.clock += 1;
         let now = workspaces.clock;
         match workspaces.loaded.get_mut(&scope.workspace) {
@@ -138,7 +135,7 @@ impl ToolSource for CaptureSource {
 
     fn load(&self, scope: &ToolScope) {
         let files = read(&scope.workspace);
-        let known = match self.workspaces().loaded.get(&scope.workspace) {
+        let known = match self.workspaces.lock().loaded.get(&scope.workspace) {
             Some(loaded) => loaded.files == files,
             None => files.is_empty(),
         };
@@ -149,7 +146,7 @@ impl ToolSource for CaptureSource {
         for error in refused {
             tracing::warn!(workspace = %scope.workspace.display(), %error, "a capture tool is left out");
         }
-        let mut workspaces = self.workspaces();
+        let mut workspaces = self.workspaces.lock();
         workspaces.clock += 1;
         let asked = workspaces.clock;
         if files.is_empty() {
@@ -228,7 +225,7 @@ mod tests {
         fs_err::remove_dir_all(one.path().join(".playhouse")).unwrap();
         sources.load(&scope(one.path()));
         assert_eq!(names(one.path()), ["verdict", "save_prd"]);
-        assert!(source.workspaces().loaded.is_empty());
+        assert!(source.workspaces.lock().loaded.is_empty());
     }
 
     #[test]
@@ -256,7 +253,7 @@ mod tests {
             write(&workspace, "a.md", "save_note");
             source.load(&scope(&workspace));
         }
-        assert_eq!(source.workspaces().loaded.len(), MOST_WORKSPACES);
+        assert_eq!(source.workspaces.lock().loaded.len(), MOST_WORKSPACES);
         assert_eq!(source.tools(&scope(&root.path().join("0"))).len(), 6);
         assert_eq!(source.tools(&scope(&root.path().join("1"))).len(), 7);
     }

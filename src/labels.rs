@@ -1,8 +1,8 @@
 //! Labels of usage: which of a session's metadata rows of the ledger have.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_protocol::Labels;
 use playhouse_protocol::attribution::{LONGEST_LABEL, labels_of};
 use serde_json::{Map, Value};
@@ -17,7 +17,7 @@ impl Labelling {
     /// The labels at `keys` of this metadata.
     pub(crate) fn labels(&self, keys: &[String], metadata: &Map<String, Value>) -> Labels {
         labels_of(keys, metadata, |name| {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.told.lock();
             if told.insert(name.to_owned()) {
                 tracing::warn!(
                     key = name,

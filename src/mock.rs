@@ -1,12 +1,13 @@
 //! The scripted model in the same process: the provider `mock`. And those models of it that make calls by hand.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use mock_llm::Mock;
+use parking_lot::Mutex;
 use playhouse_catalogue::{Modalities, ModelFacts};
 use playhouse_llm::{DialectKind, Endpoint, HttpRequest, HttpResponse, Transport};
 use playhouse_protocol::capability::RequestRules;
@@ -59,7 +60,7 @@ impl ByHand {
             model.step(mock_llm::call(call.tool.clone(), Value::Object(call.input.clone())))
         });
         let mock = Mock::new(mock_llm::Script::new().model(name, model));
-        let mut models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut models = self.0.lock();
         if models.len() >= MOST_BY_HAND {
             models.pop_front();
         }
@@ -68,7 +69,7 @@ impl ByHand {
 
     /// The one of this name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<MockTransport>> {
-        let models = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let models = self.0.lock();
         models.iter().find(|(known, _)| known == name).map(|(_, transport)| Arc::clone(transport))
     }
 }

@@ -1,8 +1,8 @@
 //! The tools that models are shown: made once for each choice of them, and shared by all sessions that are shown these.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_llm::Toolset;
 
 /// How many choices are kept. Agents and what is granted to them make a few; sessions with rules of their own could make any
@@ -16,7 +16,7 @@ pub(crate) struct Shown(Mutex<HashMap<Vec<usize>, Toolset>>);
 impl Shown {
     /// The tools with these numbers; `make` says what a model is told of them, always the same.
     pub(crate) fn toolset(&self, numbers: Vec<usize>, make: impl FnOnce(&[usize]) -> Toolset) -> Toolset {
-        let kept = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = || self.0.lock();
         if let Some(known) = kept().get(&numbers) {
             return known.clone();
         }
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(made.get(), 1);
         for number in 0..10 * MOST {
             assert_eq!(shown.toolset(vec![number], make)[0].name, number.to_string());
-            assert!(shown.0.lock().unwrap().len() <= MOST);
+            assert!(shown.0.lock().len() <= MOST);
         }
     }
 }

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use playhouse_policy::{EXTERNAL_DIRECTORY, Want};
 
 /// Said of a workspace that is not within them.
@@ -41,11 +42,11 @@ pub(crate) struct Bounds(Arc<RwLock<Arc<Within>>>);
 
 impl Bounds {
     pub(crate) fn set(&self, within: Within) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(within);
+        *self.0.write() = Arc::new(within);
     }
 
     fn get(&self) -> Arc<Within> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.read())
     }
 
     /// Whether a session of `tenant` may work in `directory`, whose links are resolved.

@@ -9,10 +9,11 @@ mod load;
 mod unpriced;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::{counter, gauge};
+use parking_lot::Mutex;
 use playhouse_billing::budget::{
     Account, Answer, Book, Budgets, Charge, Decision, Refusal, Short, Spent, TenantBudget, Used, Wait, Worst,
 };
@@ -139,7 +140,7 @@ impl Purses {
             of_tenant,
             under_way: AtomicU32::new(0),
         };
-        let mut tenants = self.lock();
+        let mut tenants = self.tenants.lock();
         let tenant = tenants.entry(Arc::clone(&purse.tenant)).or_insert_with(|| Tenant::new(of_tenant));
         *tenant.live.entry(purse.root).or_default() += 1;
         // The actor before this one crashed while the end of its attempt was on its way.
@@ -156,7 +157,7 @@ impl Purses {
 
     /// Rows of a tenant were corrected: what was spent of its accounts is read again before the next reservation.
     pub(crate) fn corrected(&self, tenant: &str) {
-        let mut tenants = self.lock();
+        let mut tenants = self.tenants.lock();
         let Some(tenant) = tenants.get_mut(tenant) else { return };
         let live = tenant.live.keys().map(|root| Account::Session(*root));
         for account in live.chain([Account::Tenant]) {
@@ -170,7 +171,7 @@ impl Purses {
 
     /// What a tenant spent within the period that runs, where it is followed.
     pub(crate) fn spent(&self, tenant: &str) -> Option<Spent> {
-        let mut tenants = self.lock();
+        let mut tenants = self.tenants.lock();
         let tenant = tenants.get_mut(tenant).filter(|tenant| !tenant.stale.contains(&Account::Tenant))?;
         let decided = tenant.book.roll(Day::of(now()));
         tenant.tell(decided);
@@ -179,7 +180,7 @@ impl Purses {
 
     /// A session cannot go on: what is reserved for it is free.
     pub(crate) fn abandon(&self, session: SessionId) {
-        for tenant in self.lock().values_mut() {
+        for tenant in self.tenants.lock().values_mut() {
             for attempt in tenant.reserved(session) {
                 tenant.settle(attempt, &[], Used::Nothing, Day::of(now()));
             }
@@ -188,17 +189,13 @@ impl Purses {
 
     /// Tells the recorder of metrics how much is reserved and how many wait.
     pub(crate) fn observe(&self) {
-        let tenants = self.lock();
+        let tenants = self.tenants.lock();
         let mut reserved = Spent::default();
         tenants.values().for_each(|tenant| reserved += tenant.book.reserved());
         let waiting: usize = tenants.values().map(|tenant| tenant.book.waiting()).sum();
         gauge!(Metric::BudgetReserved.name()).set(reserved.cost.0.to_f64().unwrap_or_default());
         #[allow(clippy::cast_precision_loss, reason = "a count may be off by one in 2^53")]
         gauge!(Metric::BudgetWaiting.name()).set(waiting as f64);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Tenant>> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -277,7 +274,7 @@ impl Purse {
 
     /// Does something with the tenant's book. It is there as long as this is.
     fn with<T>(&self, act: impl FnOnce(&mut Tenant) -> T) -> T {
-        let mut tenants = self.purses.lock();
+        let mut tenants = self.purses.tenants.lock();
         let new = || Tenant::new(self.of_tenant);
         act(tenants.entry(Arc::clone(&self.tenant)).or_insert_with(new))
     }
@@ -382,7 +379,7 @@ impl Purse {
 impl Drop for Purse {
     /// The session left memory. What is reserved for it stays until it is settled: after a crash it comes back for that.
     fn drop(&mut self) {
-        let mut tenants = self.purses.lock();
+        let mut tenants = self.purses.tenants.lock();
         let Some(tenant) = tenants.get_mut(&self.tenant) else { return };
         let under_way = self.under_way.load(Ordering::Relaxed);
         if under_way > 0 {

@@ -9,10 +9,11 @@ pub(crate) mod host;
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use playhouse_policy::Verdict;
 use playhouse_protocol::consent::Risk;
 use playhouse_protocol::id::PartId;
@@ -371,7 +372,7 @@ impl RingOutput {
 
 impl OutputSink for RingOutput {
     fn write(&self, text: &str) {
-        let mut offset = self.offset.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut offset = self.offset.lock();
         if text.is_empty() || *offset >= LIVE_OUTPUT_LIMIT {
             return;
         }

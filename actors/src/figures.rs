@@ -1,8 +1,8 @@
 //! Counts that providers send and that nobody reads.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_llm::unknown_figures;
 use playhouse_protocol::usage::Quality;
 use playhouse_session::AttemptReport;
@@ -26,7 +26,7 @@ impl NamedFigures {
             return;
         };
         for field in unknown_figures(usage) {
-            let mut named = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut named = self.0.lock();
             if named.len() < MOST && named.insert((provider.to_owned(), field.clone())) {
                 tracing::warn!(
                     provider,

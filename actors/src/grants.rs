@@ -7,8 +7,9 @@
 //! of a new grant that may be about them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, RwLock};
 use playhouse_policy::{Pattern, Rules, Want};
 use playhouse_protocol::consent::{Action, ConsentAsked, Grant, PermissionRule, Risk};
 use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
@@ -78,7 +79,7 @@ impl Grants {
     pub(crate) fn book(&self, shelf: &dyn Shelf, tenant: &str, workspace: &str) -> Arc<Book> {
         let key = key(tenant, workspace);
         let book = {
-            let mut books = lock(&self.books);
+            let mut books = self.books.lock();
             match books.by_key.get(&key).and_then(Weak::upgrade) {
                 Some(book) => book,
                 None => {
@@ -94,7 +95,7 @@ impl Grants {
 
     /// Notes whether a session has open requests that belong to no call.
     pub(crate) fn note_ahead(&self, session: SessionId, tenant: &Arc<str>, waits: bool) {
-        let mut ahead = lock(&self.ahead);
+        let mut ahead = self.ahead.lock();
         if waits {
             ahead.insert(session, Arc::clone(tenant));
         } else {
@@ -104,7 +105,7 @@ impl Grants {
 
     /// The sessions of a tenant, or of all, that have some, as far as they were awake since the engine started.
     pub(crate) fn ahead(&self, tenant: Option<&str>) -> Vec<SessionId> {
-        let ahead = lock(&self.ahead);
+        let ahead = self.ahead.lock();
         ahead
             .iter()
             .filter(|(_, of)| tenant.is_none_or(|tenant| tenant == &***of))
@@ -205,17 +206,17 @@ impl Book {
     }
 
     fn granted(&self) -> Option<Arc<Rules>> {
-        self.granted.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.granted.read().clone()
     }
 
     fn set(&self, grants: &[Grant]) {
         let rules: Rules = grants.iter().map(|grant| &grant.rule).collect();
-        *self.granted.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(rules));
+        *self.granted.write() = Some(Arc::new(rules));
     }
 
     /// Reads the shelf, if nobody has yet.
     fn fill(&self, shelf: &dyn Shelf) {
-        let _turn = lock(&self.turn);
+        let _turn = self.turn.lock();
         if self.granted().is_some() {
             return;
         }
@@ -294,7 +295,7 @@ impl Book {
         shelf: &dyn Shelf,
         mut edit: impl FnMut(&mut Vec<Grant>) -> Result<(), CommandError>,
     ) -> Result<(), CommandError> {
-        let _turn = lock(&self.turn);
+        let _turn = self.turn.lock();
         for _ in 0..TRIES {
             let value = shelf.get(&self.key)?;
             let before = match value.as_deref().map(decode) {
@@ -341,7 +342,7 @@ impl Book {
         rejudge: Rejudge,
         wants: Vec<Want>,
     ) -> WaitingGuard {
-        lock(&self.waiting).insert(session, Waiting { rejudge: Arc::clone(&rejudge), wants });
+        self.waiting.lock().insert(session, Waiting { rejudge: Arc::clone(&rejudge), wants });
         WaitingGuard { book: Arc::clone(self), session, rejudge }
     }
 
@@ -356,7 +357,7 @@ impl Book {
             let same = |(permission, _): &&(&str, Pattern)| *permission == want.permission;
             patterns.iter().filter(same).any(|(_, pattern)| pattern.matches(&want.subject))
         };
-        for waiting in lock(&self.waiting).values() {
+        for waiting in self.waiting.lock().values() {
             if waiting.wants.iter().any(concerned) {
                 (waiting.rejudge)(consent);
             }
@@ -373,17 +374,12 @@ pub(crate) struct WaitingGuard {
 
 impl Drop for WaitingGuard {
     fn drop(&mut self) {
-        let mut waiting = lock(&self.book.waiting);
+        let mut waiting = self.book.waiting.lock();
         // What came later may stand there already.
         if waiting.get(&self.session).is_some_and(|there| Arc::ptr_eq(&there.rejudge, &self.rejudge)) {
             waiting.remove(&self.session);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing is left half done by a panic elsewhere.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The keys of a tenant begin with this. Hexadecimal, so that no name of a tenant reaches into another's.

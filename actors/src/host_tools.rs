@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_mcp::{Vault, VaultFile};
 use playhouse_protocol::consent::Risk;
 use playhouse_store::{Shelf, StoreError};
@@ -126,10 +127,6 @@ impl std::fmt::Debug for HostTools {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl HostTools {
     /// The tools that the shelf holds, without those whose names are `taken` by now. Secrets are kept sealed in `folder`, and
     /// calls are sent through `door`. Blocks. One that cannot be read is left
@@ -189,8 +186,8 @@ impl HostTools {
         };
         spec.risk = tool.risk();
         spec.webhook = webhook.as_ref().map(|webhook| webhook.url.clone());
-        let _turn = lock(turn);
-        let (is_known, count) = lock(tenants).get(tenant).map_or((false, 0), |tools| {
+        let _turn = turn.lock();
+        let (is_known, count) = tenants.lock().get(tenant).map_or((false, 0), |tools| {
             (tools.get(&spec.name).is_some_and(|known| known.tool.is_some()), tools.len())
         });
         if taken.contains(&spec.name) || is_known {
@@ -213,7 +210,7 @@ impl HostTools {
             return Err(HostToolFailure::Taken(spec.name.clone()));
         }
         let registered = Registered { spec: Arc::clone(&spec), tool: Some(tool) };
-        lock(tenants).entry(tenant.into()).or_default().insert(spec.name.clone(), registered);
+        tenants.lock().entry(tenant.into()).or_default().insert(spec.name.clone(), registered);
         self.0.changed.send_modify(|revision| *revision += 1);
         Ok(spec)
     }
@@ -229,9 +226,9 @@ impl HostTools {
         may: impl Fn(&HostToolSpec) -> bool,
     ) -> Result<(), HostToolFailure> {
         let Inner { shelf, vault, tenants, turn, .. } = &*self.0;
-        let _turn = lock(turn);
+        let _turn = turn.lock();
         let missing = || HostToolFailure::Missing(name.to_owned());
-        let spec = lock(tenants).get(tenant).and_then(|tools| Some(Arc::clone(&tools.get(name)?.spec)));
+        let spec = tenants.lock().get(tenant).and_then(|tools| Some(Arc::clone(&tools.get(name)?.spec)));
         spec.filter(|spec| may(spec)).ok_or_else(missing)?;
         let key = key(tenant, name);
         while let Some(before) = shelf.get(&key)? {
@@ -242,7 +239,7 @@ impl HostTools {
         if let Err(error) = secret_of(vault, tenant, name).remove() {
             tracing::warn!(%error, tool = name, "the secret of a removed tool is left");
         }
-        let mut all = lock(tenants);
+        let mut all = tenants.lock();
         if let Some(tools) = all.get_mut(tenant) {
             tools.remove(name);
             if tools.is_empty() {
@@ -256,7 +253,7 @@ impl HostTools {
 
     /// The tools of `tenant`, by name, without those whose names other tools have by now.
     pub fn list(&self, tenant: &str) -> Vec<Arc<HostToolSpec>> {
-        let tenants = lock(&self.0.tenants);
+        let tenants = self.0.tenants.lock();
         let tools = tenants.get(tenant).into_iter().flat_map(BTreeMap::values);
         tools.filter(|tool| tool.tool.is_some()).map(|tool| Arc::clone(&tool.spec)).collect()
     }
@@ -276,7 +273,7 @@ impl HostToolSpec {
 
 impl ToolSource for HostTools {
     fn tools(&self, scope: &ToolScope) -> Arc<[Arc<dyn Tool>]> {
-        let tenants = lock(&self.0.tenants);
+        let tenants = self.0.tenants.lock();
         let tools = tenants.get(&scope.tenant).into_iter().flat_map(BTreeMap::values);
         tools.filter(|tool| tool.spec.serves(&scope.workspace)).filter_map(|tool| tool.tool.clone()).collect()
     }

@@ -1,7 +1,8 @@
 //! What may be done in one session: the rules of all layers, put together for each call.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use playhouse_policy::{Policy, Rules, Verdict, Want};
 use playhouse_protocol::consent::PermissionRule;
 use playhouse_protocol::{Mandate, tools_of};
@@ -65,7 +66,7 @@ impl Judge {
             |tool: &&Arc<dyn Tool>| tool.serves(agent) && self.directory.allows(agent, &tool.spec().name);
         let all = tools.iter().all(|tool| allows(&tool));
         let names = || tools.iter().filter(allows).map(|tool| tool.spec().name.clone()).collect();
-        let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));
+        let own = Arc::clone(&self.own.read());
         Mandate {
             agent: written(&self.directory.agent_rules(agent)),
             session: written(&own),
@@ -82,7 +83,7 @@ impl Judge {
             Some(home) => rules.expanded(home),
             None => rules,
         };
-        *self.own.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        *self.own.write() = Arc::new(rules);
     }
 
     /// What people allowed for always where this session works.
@@ -99,7 +100,7 @@ impl Judge {
     /// counts. Without an agent those that hold for people: an agent's rules are about what its model does. `mandates` are what
     /// those may do who handed the turn's work over.
     fn policies(&self, agent: Option<&str>, mandates: &[Mandate]) -> Vec<Policy> {
-        let own = Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner));
+        let own = Arc::clone(&self.own.read());
         let policy = Policy {
             configuration: self.ground.configuration.clone(),
             agent: agent.map_or_else(Rules::new, |agent| self.directory.agent_rules(agent)),

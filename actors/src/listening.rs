@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use playhouse_lsp::Touch;
 use playhouse_protocol::SessionId;
 use playhouse_protocol::changes::ChangeKind;
@@ -76,7 +77,7 @@ impl Listeners {
     /// A session listens from now on, for as long as it is in memory.
     pub(crate) fn listen(self: &Arc<Self>, index: &Arc<TreeIndex>, listener: ListeningSession) {
         {
-            let mut by_root = self.lock();
+            let mut by_root = self.by_root.lock();
             by_root.retain(|_, listening| listening.is_needed());
             let listening = by_root.entry(index.root().to_owned()).or_default();
             listening.listeners.retain(|other| other.session != listener.session);
@@ -149,7 +150,7 @@ impl Listeners {
 
     async fn tell(&self, root: &Path, news: News) {
         let (batch, listeners, tenants) = {
-            let mut by_root = self.lock();
+            let mut by_root = self.by_root.lock();
             let Some(listening) = by_root.get_mut(root) else { return };
             listening.batch = now().as_millis().max(listening.batch + 1);
             (listening.batch, listening.listeners.clone(), listening.tenants.clone())
@@ -194,10 +195,6 @@ impl Listeners {
         for tenant in tenants {
             servers.hear(tenant, root, &changes).await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Listening>> {
-        self.by_root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

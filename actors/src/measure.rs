@@ -8,10 +8,11 @@
 mod census;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
+use parking_lot::Mutex;
 use playhouse_protocol::message::CallOutcome;
 use playhouse_protocol::metric::{
     EVICTION_REASONS, Metric, OTHER, QUALITIES, STORAGE_KINDS, TENANT, label_name,
@@ -66,7 +67,7 @@ impl LabelSeries {
         }
         let value = |name: &String| labels.get(name).map_or("", |label| &label[..]).into();
         let mut values: Vec<Arc<str>> = self.names.iter().map(|(name, _)| value(name)).collect();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if !known.contains(&values) {
             if known.len() < MOST_LABEL_VALUES {
                 known.insert(values.clone());
@@ -168,7 +169,7 @@ impl Measures {
 
     /// The labels of a model. Only models that the directory knows are asked here: no request leaves for another.
     fn model(&self, model: &ModelRef) -> ModelLabels {
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut models = self.models.lock();
         if let Some(known) = models.get(model) {
             return known.clone();
         }

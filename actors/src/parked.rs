@@ -1,8 +1,9 @@
 //! The sessions that are parked, and why: so that lists tell it without a look into any log.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::{CommandError, SessionId};
 
 use crate::measure::Standing;
@@ -21,22 +22,17 @@ pub(crate) struct Parking {
     standing: Standing,
 }
 
-fn lock(sessions: &Mutex<HashMap<SessionId, Arc<str>>>) -> MutexGuard<'_, HashMap<SessionId, Arc<str>>> {
-    // A panic elsewhere leaves nothing half-written.
-    sessions.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ParkedSessions {
     /// Parks a session, which counts as `standing`.
     pub(crate) fn park(&self, session: SessionId, reason: &str, standing: Standing) -> Parking {
         let reason: Arc<str> = reason.into();
-        lock(&self.0).insert(session, Arc::clone(&reason));
+        self.0.lock().insert(session, Arc::clone(&reason));
         Parking { sessions: Arc::clone(&self.0), session, reason, standing }
     }
 
     /// Why a session is parked, if it is.
     pub(crate) fn reason(&self, session: SessionId) -> Option<Arc<str>> {
-        lock(&self.0).get(&session).cloned()
+        self.0.lock().get(&session).cloned()
     }
 }
 
@@ -49,7 +45,7 @@ impl Parking {
 
 impl Drop for Parking {
     fn drop(&mut self) {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         // It may be parked anew by now.
         if sessions.get(&self.session).is_some_and(|reason| Arc::ptr_eq(reason, &self.reason)) {
             sessions.remove(&self.session);

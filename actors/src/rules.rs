@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::CallResult;
 use playhouse_session::{Session, rules_in};
@@ -23,14 +24,14 @@ impl ShownRules {
 
     /// The same anew, since models read less of the history than before. What calls are about to show stays claimed.
     pub(crate) fn set(&self, session: &Session) {
-        let mut files = self.lock();
+        let mut files = self.0.lock();
         files.retain(|_, call| call.is_some());
         files.extend(session.shown_rules().map(|file| (file.to_owned(), None)));
     }
 
     /// Whether `call` is the first to show `file`.
     pub(crate) fn claim(&self, file: &str, call: PartId) -> bool {
-        match self.lock().entry(file.to_owned()) {
+        match self.0.lock().entry(file.to_owned()) {
             Entry::Vacant(free) => {
                 free.insert(Some(call));
                 true
@@ -41,18 +42,13 @@ impl ShownRules {
 
     /// The result of `call` stands in the log. What it had claimed and does not show is free again.
     pub(crate) fn settled(&self, call: PartId, result: &CallResult) {
-        self.lock().retain(|file, by| {
+        self.0.lock().retain(|file, by| {
             if *by != Some(call) {
                 return true;
             }
             *by = None;
             rules_in(result).any(|shown| shown == file)
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<PartId>>> {
-        // Nothing is left by halves where it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

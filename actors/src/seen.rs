@@ -4,8 +4,9 @@
 //! built, with an empty `/tmp`. So it is kept as far as there is room, for those that left last.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::SessionId;
 use playhouse_sandbox::{Walls, WallsSpec};
 use playhouse_workspace::FileTracker;
@@ -51,7 +52,7 @@ impl Seen {
         // Those that nothing needed are nothing yet.
         kept.walls.take_if(|(_, walls)| walls.known().is_none());
         let files = kept.files.len();
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let mut gone: Vec<Kept> = inner.remove(session).into_iter().collect();
         inner.left += 1;
         let number = inner.left;
@@ -67,12 +68,7 @@ impl Seen {
 
     /// A session comes back.
     pub(crate) fn take(&self, session: SessionId) -> Kept {
-        self.lock().remove(session).unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Whoever panicked left it consistent, or forgot what can be made again.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(session).unwrap_or_default()
     }
 }
 
@@ -117,7 +113,7 @@ mod tests {
             assert_eq!(seen.take(*session).files.len(), 2_048);
             seen.keep(*session, knows(2_048));
         }
-        let inner = seen.lock();
+        let inner = seen.0.lock();
         assert_eq!((inner.files, inner.by_session.len(), inner.order.len()), (MOST_FILES, 16, 16));
         drop(inner);
         assert_eq!(seen.take(sessions[3]).files.len(), 0);
@@ -129,7 +125,7 @@ mod tests {
         let mut ids = IdGenerator::new(|_| {});
         let seen = Seen::default();
         let gone: usize = (0..MOST_SESSIONS + 5).map(|_| seen.keep(ids.next(now()), knows(1)).len()).sum();
-        assert_eq!((gone, seen.lock().files), (5, MOST_SESSIONS));
+        assert_eq!((gone, seen.0.lock().files), (5, MOST_SESSIONS));
     }
 
     #[test]

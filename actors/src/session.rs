@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::operator::BY_HAND_TENANT;

@@ -11,10 +11,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_protocol::{SessionId, Timestamp};
 use ractor::{ActorRef, ActorRuntime};
 use tokio::sync::{oneshot, watch};
@@ -326,16 +327,16 @@ impl<K: Kind> Leases<K> {
 
     /// Stops the child of `key`, or its start, and forgets its failures: its next lease gets a fresh one.
     pub(crate) fn restart(&self, key: &K::Key) {
-        if let Some(entry) = self.0.lock().keepers.get_mut(key) {
+        if let Some(entry) = self.0.table.lock().keepers.get_mut(key) {
             entry.tell(KeeperMessage::Input(Input::Restart));
         }
     }
 
     /// Every key that has a child or a failure to remember, in no order.
     pub(crate) fn status(&self) -> Vec<ChildStatus<K::Key>> {
-        let (table, now) = (self.0.lock(), self.0.epoch.elapsed());
+        let (table, now) = (self.0.table.lock(), self.0.epoch.elapsed());
         let entries = table.keepers.iter().map(|(key, entry)| {
-            let published = entry.published.lock().unwrap_or_else(PoisonError::into_inner);
+            let published = entry.published.lock();
             let Published { state, holders, last_error } = &*published;
             let (state, holders, last_error) = (state.at(now), *holders, last_error.clone());
             ChildStatus { key: key.clone(), state, holders, last_error }
@@ -350,7 +351,7 @@ impl<K: Kind> Leases<K> {
         let mut keepers = self.0.keepers.subscribe();
         // Whether in time or not, the table says who is left.
         drop(timeout(deadline, keepers.wait_for(|count| *count == 0)).await);
-        self.0.lock().keepers.keys().cloned().collect()
+        self.0.table.lock().keepers.keys().cloned().collect()
     }
 }
 
@@ -369,13 +370,9 @@ impl<K: Kind> Entry<K> {
 }
 
 impl<K: Kind> Inner<K> {
-    fn lock(&self) -> MutexGuard<'_, Table<K>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends a lease to the keeper of `key`, which is spawned if there is none.
     fn send_lease(self: &Arc<Self>, key: &K::Key, lease: KeeperMessage<K>) -> Result<(), Refusal> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.closed {
             return Err(Refusal::Closed);
         }
@@ -399,7 +396,7 @@ impl<K: Kind> Inner<K> {
 
     /// Removes the keeper of `key` if it has handled all `sent` messages. Returns whether it has.
     fn leave(&self, key: &K::Key, handled: u64) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let done = table.keepers.get(key).is_none_or(|entry| entry.sent == handled);
         if done {
             table.keepers.remove(key);
@@ -410,13 +407,13 @@ impl<K: Kind> Inner<K> {
 
     /// Removes the keeper of `key`, which ended.
     fn remove(&self, key: &K::Key) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.keepers.remove(key);
         self.keepers.send_replace(table.keepers.len());
     }
 
     fn close(&self) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.closed = true;
         for entry in table.keepers.values_mut() {
             // One that ended is being cleaned up.

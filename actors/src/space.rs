@@ -4,8 +4,9 @@
 //! (removal, aborts) goes on, and so do all other tenants until the disk is full. When space is back its sessions go on.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::CommandError;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_tools::storage::{FreeSpace, StorageUse};
@@ -38,12 +39,12 @@ struct State {
 impl Space {
     /// As it was looked at last.
     pub(crate) fn get(&self) -> Option<FreeSpace> {
-        self.state().now
+        self.0.lock().now
     }
 
     /// Number of suspended tenants.
     pub(crate) fn suspended(&self) -> usize {
-        self.state().suspended.len()
+        self.0.lock().suspended.len()
     }
 
     /// Checks that a tenant is not suspended.
@@ -51,7 +52,7 @@ impl Space {
     /// # Errors
     /// The tenant is suspended, for this reason.
     pub(crate) fn allows(&self, tenant: &str) -> Result<(), CommandError> {
-        let state = self.state();
+        let state = self.0.lock();
         let Some(bytes) = state.suspended.get(payer(tenant)) else { return Ok(()) };
         Err(CommandError::Suspended(format!(
             "less than {LITTLE} % of the disk of the data directory is free, and this tenant takes up {} MB of it: what runs \
@@ -62,7 +63,7 @@ impl Space {
 
     /// Takes over what is free now. Gives back the tenant that is suspended from now on.
     pub(crate) fn note(&self, now: FreeSpace, usages: &[(Arc<str>, StorageUse)]) -> Option<Arc<str>> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.now = Some(now);
         if !now.is_below(ENOUGH) && !state.suspended.is_empty() {
             tracing::info!(free = now.free, "tenants go on that were suspended: there is space again");
@@ -85,11 +86,6 @@ impl Space {
         state.free_then = now.free;
         state.suspended.insert(Arc::clone(tenant), bytes);
         Some(Arc::clone(tenant))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves nothing half-written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_protocol::Timestamp;
 use playhouse_tools::changed::{WriteLog, path_text};
 use playhouse_tools::{CallContext, CallObserver, Intent, ObservedCall, ToolError, ToolOutput};
@@ -51,7 +52,7 @@ impl Trees {
     /// Why it has none.
     pub(crate) fn of(&self, root: &Path) -> Result<Arc<TreeIndex>, String> {
         self.may_have_one(root)?;
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         if let Some(index) = known.get(root).and_then(Weak::upgrade) {
             return Ok(index);
         }
@@ -85,7 +86,7 @@ impl Trees {
     /// The indexes in use of all workspaces that `path` lies in.
     fn around(&self, path: &Path) -> Vec<Arc<TreeIndex>> {
         let around: Vec<_> = {
-            let known = self.lock();
+            let known = self.known.lock();
             path.ancestors().filter_map(|root| known.get(root)?.upgrade()).collect()
         };
         around.into_iter().filter(|index| index.is_used()).collect()
@@ -94,10 +95,6 @@ impl Trees {
     /// Says to all of them that a tool is about to write the file. Blocks.
     pub(crate) fn hold(&self, session: &Arc<str>, path: &Path) -> Vec<HeldFiles> {
         self.around(path).iter().map(|index| index.hold(session, [path])).collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<PathBuf, Weak<TreeIndex>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,11 +153,11 @@ impl Drop for Ending {
 
 impl Tracker {
     fn take(&self) -> Watching {
-        std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.state.lock())
     }
 
     fn put(&self, watching: Watching) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = watching;
+        *self.state.lock() = watching;
     }
 }
 

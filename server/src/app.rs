@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use playhouse_actors::{Engine, Load, Others, SessionHandle, Within, fold};
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_protocol::upkeep::SessionLoss;
@@ -187,7 +188,7 @@ impl App {
 
     /// Where sessions of a tenant may work, whichever of its keys made them.
     pub(crate) fn roots_of_tenant(&self, tenant: &str) -> Arc<Roots> {
-        let tenants = self.0.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenants = self.0.tenants.lock();
         tenants.get(tenant).unwrap_or(&self.0.roots).clone()
     }
 
@@ -264,7 +265,7 @@ impl App {
     /// The store failed: nobody but the operator leaves a workspace then.
     pub(crate) fn learn_keys(&self) -> Result<bool, KeyError> {
         // Held until the engine knows as well, so that what was read first is not told last.
-        let mut tenants = self.0.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.0.tenants.lock();
         let keys = self.keys().list();
         tenants.clear();
         for key in keys.iter().flatten() {

@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 use playhouse_protocol::Timestamp;
 pub use playhouse_protocol::operator::ClientKey as Key;
 use playhouse_protocol::operator::{BY_HAND_TENANT, KeyRequest, LOCAL_TENANT, OperatorReply};
@@ -153,7 +154,7 @@ impl Keys {
             let Some(value) = self.shelf.get(&place)? else { return Err(KeyError::Missing(id.to_owned())) };
             if self.shelf.compare_and_set(&place, Some(&value), None)? {
                 self.forget(id);
-                let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+                let watched = self.watched.lock().remove(id);
                 watched.inspect(CancellationToken::cancel);
                 return parse(&value).map(|kept| kept.key).ok_or_else(|| KeyError::Missing(id.to_owned()));
             }
@@ -193,7 +194,7 @@ impl Keys {
     /// Cancelled when the key with this id is withdrawn in this process. Whether it holds is to be asked after this: one that was
     /// withdrawn before is not told.
     pub(crate) fn watch(&self, id: &str) -> CancellationToken {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self.watched.lock();
         watched.entry(id.to_owned()).or_default().clone()
     }
 
@@ -207,7 +208,7 @@ impl Keys {
 
     /// What was read lately.
     fn recall(&self, id: &str) -> Option<Option<Arc<Kept>>> {
-        let remembered = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = self.read.lock();
         remembered.get(id).filter(|(read, _)| read.elapsed() < FRESH).map(|(_, kept)| kept.clone())
     }
 
@@ -216,7 +217,7 @@ impl Keys {
             return Ok(kept);
         }
         let kept = self.shelf.get(&format!("{PREFIX}{id}"))?.as_deref().and_then(parse).map(Arc::new);
-        let mut remembered = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.read.lock();
         if remembered.len() >= REMEMBERED {
             remembered.retain(|_, (read, _)| read.elapsed() < FRESH);
         }
@@ -227,7 +228,7 @@ impl Keys {
     }
 
     fn forget(&self, id: &str) {
-        self.read.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.read.lock().remove(id);
     }
 }
 

@@ -7,9 +7,10 @@
 mod budget;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use playhouse_actors::{Heard, Hub};
 use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
 use playhouse_protocol::{CommandError, Cost, Day, EventBody, Limit, Record, SessionId, Timestamp};
@@ -126,7 +127,7 @@ pub struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut counts = lock(&self.inner.counts);
+        let mut counts = self.inner.counts.lock();
         let Some(count) = counts.get_mut(&self.key) else { return };
         *count -= 1;
         if *count == 0 {
@@ -137,11 +138,6 @@ impl Drop for Permit {
             self.inner.made.notify_waiters();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-written.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Limits {
@@ -174,13 +170,13 @@ impl Limits {
 
     /// How many there are, of all tenants.
     fn all(&self, of: Counted) -> u64 {
-        let counts = lock(&self.0.counts);
+        let counts = self.0.counts.lock();
         counts.iter().filter(|((counted, ..), _)| *counted == of).map(|(_, count)| count).sum()
     }
 
     /// One more, and how many there were.
     fn count(&self, key: Key) -> (Permit, u64) {
-        let mut counts = lock(&self.0.counts);
+        let mut counts = self.0.counts.lock();
         let count = counts.entry(key.clone()).or_default();
         *count += 1;
         (Permit { inner: Arc::clone(&self.0), key }, *count - 1)
@@ -199,20 +195,20 @@ impl Limits {
     ) -> Result<Permit, Problem> {
         let key = (Counted::Sessions, Arc::clone(tenant), None);
         let Some(most) = self.0.limits.sessions else { return Ok(self.count(key).0) };
-        let door = Arc::clone(lock(&self.0.doors).entry(Arc::clone(tenant)).or_default());
+        let door = Arc::clone(self.0.doors.lock().entry(Arc::clone(tenant)).or_default());
         // One after the other: whoever comes later finds this one reserved.
         let _door = door.lock().await;
         loop {
             let made = self.0.made.notified();
             // Before those in the store are counted: one that is in both by then is counted twice, and none is missed.
-            let being_made = lock(&self.0.counts).get(&key).copied().unwrap_or_default();
+            let being_made = self.0.counts.lock().get(&key).copied().unwrap_or_default();
             let existing = existing().await?;
             within(Counted::Sessions, Some(most), existing)?;
             if existing.saturating_add(being_made) < most {
                 return Ok(self.count(key).0);
             }
             // One that was made since it was counted is not waited for.
-            if lock(&self.0.counts).get(&key).copied().unwrap_or_default() == being_made
+            if self.0.counts.lock().get(&key).copied().unwrap_or_default() == being_made
                 && tokio::time::timeout(SOON, made).await.is_err()
             {
                 let detail = format!(
@@ -242,7 +238,7 @@ impl Limits {
         let Some(most) = self.0.limits.running_turns else { return Ok(permit) };
         let mut running = busy().await?;
         if !running.contains(&session) {
-            for (counted, owner, reserved) in lock(&self.0.counts).keys() {
+            for (counted, owner, reserved) in self.0.counts.lock().keys() {
                 running.extend(reserved.filter(|_| *counted == Counted::Turns && owner == tenant));
             }
             running.remove(&session);
@@ -269,7 +265,7 @@ impl Limits {
             return Err(Problem::new(Kind::Overloaded, detail).after(SOON));
         }
         let asking = {
-            let mut asking = lock(&self.0.asking);
+            let mut asking = self.0.asking.lock();
             let new = || Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
             Arc::clone(asking.entry(Arc::clone(tenant)).or_insert_with(new))
         };
@@ -297,7 +293,7 @@ impl Limits {
         let begin = async || {
             if spend_per_day.is_some() {
                 let (spent, at) = spent().await?;
-                lock(&followed.budget).begin(spent, at, Instant::now());
+                followed.budget.lock().begin(spent, at, Instant::now());
             }
             Ok::<_, CommandError>(())
         };
@@ -307,7 +303,7 @@ impl Limits {
 
     /// What the tenant uses. It is listened to before the ledger is asked.
     fn followed(&self, hub: &Hub, tenant: &Arc<str>) -> Arc<Followed> {
-        let mut budgets = lock(&self.0.budgets);
+        let mut budgets = self.0.budgets.lock();
         if let Some(followed) = budgets.get(tenant) {
             return Arc::clone(followed);
         }
@@ -324,7 +320,7 @@ impl Limits {
                         if let EventBody::Durable(record) = &event.body
                             && let Record::AttemptEnded(ended) = record.as_ref()
                         {
-                            let mut budget = lock(&listening.budget);
+                            let mut budget = listening.budget.lock();
                             for (usage, cost) in ended.charges() {
                                 budget.note(usage, cost, event.at, Instant::now());
                             }
@@ -334,7 +330,7 @@ impl Limits {
                         // The next prompt reads the ledger again.
                         tracing::warn!(%tenant, "some of what a tenant used was not heard");
                         if let Some(inner) = inner.upgrade() {
-                            lock(&inner.budgets).remove(&tenant);
+                            inner.budgets.lock().remove(&tenant);
                         }
                         return;
                     }
@@ -394,8 +390,8 @@ impl Limits {
     /// What the tenant used within a minute and on this day, as far as that is limited and it is followed. `used` is absent
     /// where that is not known.
     fn used_of_late(&self, tenant: &Arc<str>) -> Vec<Limit> {
-        let Some(followed) = lock(&self.0.budgets).get(tenant).cloned() else { return Vec::new() };
-        let (budget, now, clock) = (lock(&followed.budget), Instant::now(), playhouse_actors::now());
+        let Some(followed) = self.0.budgets.lock().get(tenant).cloned() else { return Vec::new() };
+        let (budget, now, clock) = (followed.budget.lock(), Instant::now(), playhouse_actors::now());
         let after = |wait: Duration| {
             let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
             Timestamp::from_millis(clock.as_millis().saturating_add(wait))
@@ -417,7 +413,7 @@ impl Limits {
     /// The limits of a tenant that has so many sessions and running turns, with what is used of them.
     pub(crate) fn of(&self, tenant: &Arc<str>, sessions: u64, turns: u64) -> Vec<Limit> {
         let TenantLimits { sessions: most_sessions, running_turns, subscribers, .. } = self.0.limits;
-        let streams = lock(&self.0.counts).get(&(Counted::Streams, Arc::clone(tenant), None)).copied();
+        let streams = self.0.counts.lock().get(&(Counted::Streams, Arc::clone(tenant), None)).copied();
         let counted = [
             (Counted::Sessions, most_sessions, sessions),
             (Counted::Turns, running_turns, turns),
@@ -559,7 +555,7 @@ mod tests {
         for problem in refused {
             assert!(problem.detail.contains("has 7 sessions, and may have 7"), "{problem}");
         }
-        assert!(lock(&limits.0.counts).is_empty());
+        assert!(limits.0.counts.lock().is_empty());
     }
 
     #[tokio::test]

@@ -20,17 +20,12 @@ pub(super) const PATH: &str = "capture.NAME";
 /// A capture tool as far as the file describes it.
 #[derive(Default)]
 pub(super) struct CaptureDraft {
-    line: usize,
+    pub(super) line: usize,
     description: Option<String>,
     schema: Option<(usize, PathBuf)>,
 }
 
 impl CaptureDraft {
-    /// One whose table begins in this line.
-    pub(super) fn new(line: usize) -> Self {
-        Self { line, ..Self::default() }
-    }
-
     /// Takes a setting over. A fragment says what is wrong with it.
     pub(super) fn set(
         &mut self,

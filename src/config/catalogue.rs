@@ -4,8 +4,9 @@
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_catalogue::Catalogue;
 
 use super::error::ConfigError;
@@ -53,7 +54,7 @@ impl LiveCatalogue {
     /// # Errors
     /// That is wrong.
     pub(super) fn configure(&mut self, configured: ConfiguredModels) -> Result<(), ConfigError> {
-        let (stamp, catalogue) = self.0.read.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (stamp, catalogue) = self.0.read.lock().clone();
         let read = Mutex::new((stamp, configured.apply(catalogue)?));
         self.0 = Arc::new(Followed { file: self.0.file.clone(), configured, read });
         Ok(())
@@ -63,7 +64,7 @@ impl LiveCatalogue {
     /// the log, and what was read before holds.
     pub fn now(&self) -> Catalogue {
         let Followed { file, configured, read } = &*self.0;
-        let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut read = read.lock();
         let Some(file) = file else { return read.1.clone() };
         let found = stamp(file);
         if found != read.0 {

@@ -1,7 +1,6 @@
 //! Keys from variables of the environment: the first way to have some.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use playhouse_llm::Credentials;
@@ -47,12 +46,6 @@ pub struct EnvironmentCredentials {
     /// Variables by provider.
     variables: BTreeMap<String, Vec<KeyVariable>>,
     read: Arc<Read>,
-}
-
-impl fmt::Debug for EnvironmentCredentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnvironmentCredentials").field("variables", &self.variables).finish_non_exhaustive()
-    }
 }
 
 impl EnvironmentCredentials {

@@ -19,11 +19,6 @@ pub(super) struct FormatterDraft {
 }
 
 impl FormatterDraft {
-    /// One whose table begins in this line.
-    pub(super) fn new(line: usize) -> Self {
-        Self { line, ..Self::default() }
-    }
-
     /// Takes a setting over. A fragment says what is wrong with it.
     pub(super) fn set(&mut self, key: KeyName, value: &Value) -> Result<(), String> {
         match (key, value) {

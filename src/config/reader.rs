@@ -187,23 +187,23 @@ impl Reader<'_> {
         for section in &self.document.sections {
             match section.names.as_slice() {
                 [name] if section.path == sinks::PATH => {
-                    drafts.sinks.insert(name.clone(), SinkDraft::new(section.line));
+                    drafts.sinks.entry(name.clone()).or_default().line = section.line;
                 }
                 _ if section.path.starts_with(mcp::PATH) => {
                     if let [name] = section.names.as_slice() {
-                        drafts.servers.insert(name.clone(), McpDraft::new(section.line));
+                        drafts.servers.entry(name.clone()).or_default().line = section.line;
                     }
                 }
                 _ if section.path.starts_with(lsp::PATH) => {
                     if let [name] = section.names.as_slice() {
-                        drafts.language_servers.insert(name.clone(), LspDraft::new(section.line));
+                        drafts.language_servers.entry(name.clone()).or_default().line = section.line;
                     }
                 }
                 [name] if section.path == formatter::PATH => {
-                    drafts.formatters.insert(name.clone(), FormatterDraft::new(section.line));
+                    drafts.formatters.entry(name.clone()).or_default().line = section.line;
                 }
                 [name] if section.path == capture::PATH => {
-                    drafts.captures.insert(name.clone(), CaptureDraft::new(section.line));
+                    drafts.captures.entry(name.clone()).or_default().line = section.line;
                 }
                 // A tenant without anything of its own has what all have.
                 _ if section.path == budgets::PATH => {}
@@ -239,8 +239,8 @@ impl Reader<'_> {
             (key, [tenant]) if setting.key.path.starts_with(budgets::PATH) => {
                 budgets::set(key, Some(tenant), value, &mut self.settings.budgets)
             }
-            (key, [name]) if setting.key.path.starts_with(sinks::PATH) => {
-                sinks.entry(name.clone()).or_default().set(key, value, setting.line, |text| self.path(text))
+            (_, [name]) if setting.key.path.starts_with(sinks::PATH) => {
+                sinks.entry(name.clone()).or_default().set(setting, |text| self.path(text))
             }
             (KeyName::McpHeader, [name, header]) => {
                 servers.entry(name.clone()).or_default().set_header(header, value)

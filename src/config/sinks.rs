@@ -8,7 +8,7 @@ use playhouse_protocol::nearest::did_you_mean;
 use rustix::fs::{Access, access as access_of};
 use secrecy::SecretString;
 
-use super::document::{Value, shown};
+use super::document::{Setting, Value, shown};
 use super::error::ConfigError;
 use super::keys::KeyName;
 use super::provider::variable_name;
@@ -28,7 +28,7 @@ pub struct SinkSettings {
 }
 
 /// Where it stands in its file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Lines {
     section: usize,
     keys: BTreeMap<&'static str, usize>,
@@ -90,120 +90,55 @@ impl Lines {
 }
 
 /// A sink as far as the file describes it.
+#[derive(Default)]
 pub(super) struct SinkDraft {
+    /// Where its table begins.
+    pub(super) line: usize,
     kind: Option<SinkKind>,
     config: SinkConfig,
-    lines: Lines,
-}
-
-impl Default for SinkDraft {
-    fn default() -> Self {
-        Self::new(0)
-    }
+    keys: BTreeMap<&'static str, usize>,
 }
 
 impl SinkDraft {
-    /// One whose table begins in this line.
-    pub(super) fn new(line: usize) -> Self {
-        let lines = Lines { section: line, keys: BTreeMap::new() };
-        Self { kind: None, config: SinkConfig::new(SinkKind::File), lines }
-    }
-
     /// Takes a setting over. A fragment says what is wrong with it.
     pub(super) fn set(
         &mut self,
-        key: KeyName,
-        value: &Value,
-        line: usize,
+        setting: &Setting,
         path: impl FnOnce(&str) -> PathBuf,
     ) -> Result<(), String> {
         let config = &mut self.config;
-        let name = match (key, value) {
-            (KeyName::SinkType, Value::Text(text)) => {
-                self.kind = Some(kind(text)?);
-                "kind"
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        match (setting.key.name, &setting.value) {
+            (KeyName::SinkType, Value::Text(text)) => self.kind = Some(kind(text)?),
+            (KeyName::SinkUrl, Value::Text(text)) => config.url = Some(text.trim().to_owned()),
+            (KeyName::SinkKey, Value::Text(text)) => config.key_env = Some(variable_name(text)?),
+            (KeyName::SinkFolder, Value::Text(text)) if text.trim().is_empty() => {
+                return Err("is empty: name a folder of its own".to_owned());
             }
-            (KeyName::SinkUrl, Value::Text(text)) => {
-                config.url = Some(text.trim().to_owned());
-                "url"
-            }
-            (KeyName::SinkKey, Value::Text(text)) => {
-                config.key_env = Some(variable_name(text)?);
-                "key_env"
-            }
-            (KeyName::SinkFolder, Value::Text(text)) => {
-                if text.trim().is_empty() {
-                    return Err("is empty: name a folder of its own".to_owned());
-                }
-                config.folder = Some(path(text));
-                "folder"
-            }
-            (KeyName::SinkSource, Value::Text(text)) => {
-                config.source = Some(text.clone());
-                "source"
-            }
-            (KeyName::SinkEvent, Value::Text(text)) => {
-                config.event = Some(text.clone());
-                "event"
-            }
-            (KeyName::SinkOrganization, Value::Text(text)) => {
-                config.organization = Some(text.clone());
-                "organization"
-            }
-            (KeyName::SinkStart, Value::Text(text)) => {
-                config.start = start(text)?;
-                "start"
-            }
-            (key, Value::Whole(number)) => self.set_number(key, *number)?,
+            (KeyName::SinkFolder, Value::Text(text)) => config.folder = Some(path(text)),
+            (KeyName::SinkSource, Value::Text(text)) => config.source = Some(text.clone()),
+            (KeyName::SinkEvent, Value::Text(text)) => config.event = Some(text.clone()),
+            (KeyName::SinkOrganization, Value::Text(text)) => config.organization = Some(text.clone()),
+            (KeyName::SinkStart, Value::Text(text)) => config.start = start(text)?,
+            (KeyName::SinkRotateBytes, Value::Whole(number)) => config.rotate_bytes = Some(*number),
+            (KeyName::SinkRotateSeconds, Value::Whole(number)) => config.rotate_seconds = Some(*number),
+            (KeyName::SinkBatchRows, Value::Whole(number)) => config.batch_rows = Some(size(*number)),
+            (KeyName::SinkBatchBytes, Value::Whole(number)) => config.batch_bytes = Some(size(*number)),
+            (KeyName::SinkLinger, Value::Whole(number)) => config.linger_ms = Some(*number),
+            (KeyName::SinkTimeout, Value::Whole(number)) => config.timeout_ms = Some(*number),
+            (KeyName::SinkRetryFirst, Value::Whole(number)) => config.retry_first_ms = Some(*number),
+            (KeyName::SinkRetryLongest, Value::Whole(number)) => config.retry_longest_ms = Some(*number),
             _ => return Err("does not belong here".to_owned()),
-        };
-        self.lines.keys.insert(name, line);
+        }
+        let path = setting.key.path;
+        self.keys.insert(path.rsplit_once('.').map_or(path, |(_, name)| name), setting.line);
         Ok(())
-    }
-
-    fn set_number(&mut self, key: KeyName, number: u64) -> Result<&'static str, String> {
-        let config = &mut self.config;
-        let size = usize::try_from(number).unwrap_or(usize::MAX);
-        Ok(match key {
-            KeyName::SinkRotateBytes => {
-                config.rotate_bytes = Some(number);
-                "rotate_bytes"
-            }
-            KeyName::SinkRotateSeconds => {
-                config.rotate_seconds = Some(number);
-                "rotate_seconds"
-            }
-            KeyName::SinkBatchRows => {
-                config.batch_rows = Some(size);
-                "batch_rows"
-            }
-            KeyName::SinkBatchBytes => {
-                config.batch_bytes = Some(size);
-                "batch_bytes"
-            }
-            KeyName::SinkLinger => {
-                config.linger_ms = Some(number);
-                "linger_ms"
-            }
-            KeyName::SinkTimeout => {
-                config.timeout_ms = Some(number);
-                "timeout_ms"
-            }
-            KeyName::SinkRetryFirst => {
-                config.retry_first_ms = Some(number);
-                "retry_first_ms"
-            }
-            KeyName::SinkRetryLongest => {
-                config.retry_longest_ms = Some(number);
-                "retry_longest_ms"
-            }
-            _ => return Err("does not belong here".to_owned()),
-        })
     }
 
     /// Checks it as a whole.
     pub(super) fn finish(self, name: &str, file: &Path) -> Result<SinkSettings, ConfigError> {
-        let Self { kind, config, lines } = self;
+        let Self { line, kind, config, keys } = self;
+        let lines = Lines { section: line, keys };
         let Some(kind) = kind else {
             let message = format!("`sinks.{}` has no `kind`: there are {}", shown(name), kinds().join(", "));
             return Err(ConfigError::line(file, lines.section, message));

@@ -1,8 +1,9 @@
 //! The handle of a session: the same commands, replies and events that a socket carries.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use playhouse_protocol::command::{Finished, Snapshot};
 use playhouse_protocol::{
     Accepted, CallAnswer, Command, CommandError, ConsentAnswer, ConsentId, EventBody, Message, MessageId,
@@ -60,7 +61,7 @@ impl SessionHandle {
 
     /// The session's actor, which stays in memory as long as the caller is in. It is woken if it sleeps.
     async fn find(&self) -> Result<(Live, Caller), CommandError> {
-        let known = self.live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.live.lock().clone();
         if let Some(live) = known
             && let Some(caller) = live.gate.enter()
         {
@@ -83,7 +84,7 @@ impl SessionHandle {
         let id = self.id;
         self.shared.measures.census.enter(Count::Supervisor);
         let found = ask(&self.supervisor, |port| message(id, port)).await??;
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.live.clone());
+        *self.live.lock() = Some(found.live.clone());
         Ok(found)
     }
 
@@ -106,7 +107,7 @@ impl SessionHandle {
     }
 
     fn lose(&self) {
-        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.live.lock() = None;
     }
 
     /// Sends a command. A prompt without an id gets one here, so that it can be sent again without running twice.

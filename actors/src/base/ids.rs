@@ -1,8 +1,9 @@
 //! Ids and random numbers.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use playhouse_protocol::id::Id;
 use playhouse_protocol::{IdGenerator, Timestamp};
 
@@ -63,7 +64,7 @@ impl Ids {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, IdGenerator> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn next<I: Id>(&self) -> I {

@@ -99,7 +99,7 @@ fn nothing_is_kept_of_sessions_that_left_memory() {
     drop(one);
     assert_eq!(spent(&two), (Some(50), Some(50)), "another session of the tree is there");
     drop(two);
-    assert!(purses.lock().is_empty());
+    assert!(purses.tenants.lock().is_empty());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_a_crashed_session_reserved_is_settled_when_it_comes_back() {
     let purse = purses.enter(&session(1, None), &[]).unwrap();
     assert_eq!(reserve(&purse, id(7)), Answer::Granted);
     drop(purse);
-    assert_eq!(purses.lock()["acme"].book.reserved().tokens, 60, "its end is still to come");
+    assert_eq!(purses.tenants.lock()["acme"].book.reserved().tokens, 60, "its end is still to come");
     // The log says that the attempt is open: its end comes from the actor that goes on.
     let purse = purses.enter(&session(1, None), &[id(7)]).unwrap();
     assert_eq!(purse.with(|tenant| tenant.book.reserved().tokens), 60);

@@ -1,11 +1,12 @@
 //! What a session does for its running calls.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_policy::{Verdict, loop_want, wants};
 use playhouse_protocol::id::PartId;
 use playhouse_protocol::message::{ToolSwitches, turns_off};
@@ -37,11 +38,11 @@ impl TodoList {
     }
 
     pub(crate) fn set(&self, todos: &[Todo]) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::from(todos);
+        *self.0.lock() = Arc::from(todos);
     }
 
     fn get(&self) -> Arc<[Todo]> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.lock())
     }
 }
 

@@ -13,9 +13,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use playhouse_protocol::{SessionId, SessionSummary};
 use tokio::sync::Notify;
 
@@ -160,11 +161,6 @@ impl Outlet {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-written.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Hub {
     /// A hub that keeps up to `limit` bytes of events for each tenant.
     pub(crate) fn new(generation: u64, limit: usize) -> Self {
@@ -179,7 +175,7 @@ impl Hub {
     }
 
     fn lane(&self, tenant: Option<&Arc<str>>) -> Arc<Lane> {
-        let mut tenants = lock(&self.lanes.tenants);
+        let mut tenants = self.lanes.tenants.lock();
         Arc::clone(tenants.entry(tenant.cloned()).or_insert_with(|| Arc::new(Lane::new())))
     }
 
@@ -198,15 +194,15 @@ impl Hub {
 
     /// Forgets the events that are too old by `now`. To be called from time to time.
     pub(crate) fn age(&self, now: Instant) {
-        for lane in lock(&self.lanes.tenants).values() {
-            self.lanes.bytes.fetch_sub(lock(&lane.inner).age(now), Relaxed);
+        for lane in self.lanes.tenants.lock().values() {
+            self.lanes.bytes.fetch_sub(lane.inner.lock().age(now), Relaxed);
         }
     }
 
     /// Ends all readers.
     pub(crate) fn close(&self) {
-        for lane in lock(&self.lanes.tenants).values() {
-            lock(&lane.inner).closed = true;
+        for lane in self.lanes.tenants.lock().values() {
+            lane.inner.lock().closed = true;
             lane.wake.notify_waiters();
         }
     }
@@ -242,7 +238,7 @@ impl Hub {
         wanted: Box<dyn Fn(&Owner) -> bool + Send + Sync>,
     ) -> Listener {
         let next = {
-            let mut inner = lock(&lane.inner);
+            let mut inner = lane.inner.lock();
             inner.readers += 1;
             (inner.left, inner.was_read) = (None, true);
             inner.next()
@@ -369,7 +365,7 @@ impl Lanes {
         events: impl IntoIterator<Item = (Arc<Published>, usize)>,
     ) {
         {
-            let mut inner = lock(&lane.inner);
+            let mut inner = lane.inner.lock();
             if !inner.keeps() {
                 // Nobody reads, and for those who did long ago it is enough which sessions changed.
                 let count = events.into_iter().count() as u64;
@@ -409,10 +405,10 @@ impl Lanes {
 
     /// Clears those lanes that were written to the longest ago, until there is room for some time.
     fn make_room(&self) {
-        let tenants = lock(&self.tenants);
+        let tenants = self.tenants.lock();
         let enough = self.limit.saturating_mul(BUDGET) / 4 * 3;
         let mut lanes: Vec<(u64, &Lane)> =
-            tenants.values().map(|lane| (lock(&lane.inner).written, &**lane)).collect();
+            tenants.values().map(|lane| (lane.inner.lock().written, &**lane)).collect();
         lanes.sort_unstable_by_key(|(written, _)| *written);
         // The last one is at work.
         lanes.pop();
@@ -420,7 +416,7 @@ impl Lanes {
             if self.bytes.load(Relaxed) <= enough {
                 return;
             }
-            let mut inner = lock(&lane.inner);
+            let mut inner = lane.inner.lock();
             self.bytes.fetch_sub(inner.clear(), Relaxed);
         }
     }
@@ -445,7 +441,7 @@ impl std::fmt::Debug for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let mut inner = lock(&self.lane.inner);
+        let mut inner = self.lane.inner.lock();
         inner.readers -= 1;
         if inner.readers == 0 {
             inner.left = Some(Instant::now());
@@ -482,7 +478,7 @@ impl Listener {
     }
 
     fn look(&mut self) -> Looked {
-        let inner = lock(&self.lane.inner);
+        let inner = self.lane.inner.lock();
         if self.lost {
             self.lost = false;
             self.position = inner.next();

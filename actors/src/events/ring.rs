@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use playhouse_protocol::event::{OpenPartKind, Provisional};
 use playhouse_protocol::id::{AttemptId, MessageId, PartId};
 use playhouse_protocol::{
@@ -132,11 +133,6 @@ impl Ring {
         inner.fresh.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves no half-written event: the lock's data is good.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn push(&self, inner: &mut Inner, id: EventId, at: Timestamp, body: EventBody, bytes: usize) {
         let event = Event { id, generation: self.generation, session: self.session, at, body };
         let bytes = bytes + EVENT_OVERHEAD;
@@ -170,7 +166,7 @@ impl Ring {
     /// Publishes records that are flushed.
     pub(crate) fn publish(&self, entries: impl IntoIterator<Item = Entry>) {
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             for Entry { seq, at, record } in entries {
                 let record = record.into_event();
                 let bytes = record_bytes(&record);
@@ -189,7 +185,7 @@ impl Ring {
         loop {
             let mut changed = pin!(self.wake.notified());
             changed.as_mut().enable();
-            if self.lock().durable >= seq {
+            if self.inner.lock().durable >= seq {
                 return;
             }
             changed.await;
@@ -200,7 +196,7 @@ impl Ring {
     /// woken once afterwards.
     pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Writer<'_>) -> T) -> T {
         let result = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let result = write(&mut Writer { ring: self, inner: &mut inner });
             self.report(&mut inner);
             result
@@ -211,7 +207,7 @@ impl Ring {
 
     /// Takes the parts that an attempt streamed, in order. They are open no more.
     pub(crate) fn take(&self, attempt: AttemptId) -> Vec<OpenPart> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let (taken, left) =
             std::mem::take(&mut inner.open).into_iter().partition(|part| part.attempt == attempt);
         inner.open = left;
@@ -222,7 +218,7 @@ impl Ring {
     /// settled; asking it again changes nothing.
     pub(crate) fn request(&self, session: SessionId, record: Record) {
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let Some((request, is_open)) = request_of(&record) else { return };
             let known = inner.requests.iter().position(|(of, open)| {
                 *of == session && request_of(open).is_some_and(|(id, _)| id == request)
@@ -249,19 +245,19 @@ impl Ring {
 
     /// Forgets the requests of a sub-session that does not come back.
     pub(crate) fn forget_requests(&self, session: SessionId) {
-        self.lock().requests.retain(|(of, _)| *of != session);
+        self.inner.lock().requests.retain(|(of, _)| *of != session);
     }
 
     /// Whether requests of sub-sessions wait.
     pub(crate) fn has_requests(&self) -> bool {
-        !self.lock().requests.is_empty()
+        !self.inner.lock().requests.is_empty()
     }
 
     /// A new actor takes the session up, whose log ends at `head`. Whoever streamed the open parts is gone. Where the actor
     /// before it did not publish all that was flushed, every subscriber falls behind, and so reads the log.
     pub(crate) fn take_over(&self, head: Seq) {
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.open.clear();
             if inner.durable != head {
                 // One more than there were, for the subscribers that have read them all.
@@ -278,7 +274,7 @@ impl Ring {
     /// The session leaves memory, and those who follow it wait: keeps the newest events only, up to a part of the limit.
     /// Whoever has not read the others by now reads them from the log.
     pub(crate) fn shrink(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let limit = self.limit / ASLEEP;
         Self::trim(&mut inner, limit);
         Self::let_go(&mut inner);
@@ -286,7 +282,7 @@ impl Ring {
 
     /// The session rests: keeps no events that all its subscribers have read. Whoever comes later reads the log.
     pub(crate) fn settle(&self) {
-        Self::let_go(&mut self.lock());
+        Self::let_go(&mut self.inner.lock());
     }
 
     fn let_go(inner: &mut Inner) {
@@ -315,7 +311,7 @@ impl Ring {
     /// Tells all subscribers that nothing more will come, and why if something is wrong.
     pub(crate) fn close(&self, error: Option<CommandError>) {
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             // Those who watch many sessions have no other end of this one.
             if let (None, Some(CommandError::Parked { reason, .. })) = (&inner.closed, &error) {
                 let (reason, bytes) = (reason.clone(), reason.len());
@@ -329,7 +325,7 @@ impl Ring {
     }
 
     pub(crate) fn join(&self) -> Join {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let id = EventId { seq: inner.durable, provisional: inner.provisional.max(1) };
         let parts = inner.open.iter().map(|open| Provisional::PartSnapshot {
             step: open.step,
@@ -356,7 +352,7 @@ impl Ring {
     }
 
     pub(crate) fn at(&self, position: u64) -> Next {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if position < inner.first {
             return Next::Behind;
         }
@@ -526,7 +522,7 @@ mod tests {
         let (quick, slow) = (ring.join(), ring.join());
         ring.write(|writer| (0..9).for_each(|_| writer.delta(part, "word ".to_owned())));
         let held = || {
-            let inner = ring.lock();
+            let inner = ring.inner.lock();
             (inner.events.len(), inner.bytes)
         };
         let all = held();
@@ -543,7 +539,7 @@ mod tests {
         assert!(matches!(ring.at(quick.position + 9), Next::Wait));
         ring.write(|writer| writer.delta(part, "more".to_owned()));
         assert!(matches!(ring.at(quick.position + 9), Next::Event(_)));
-        assert_eq!(ring.lock().readers.len(), 1, "those that went away are forgotten");
+        assert_eq!(ring.inner.lock().readers.len(), 1, "those that went away are forgotten");
     }
 
     #[test]
@@ -553,7 +549,7 @@ mod tests {
         let (part, step, attempt) = (ids.next(now()), ids.next(now()), ids.next(now()));
         ring.write(|writer| writer.begin(step, attempt, part, OpenPartKind::Text));
         let speak = || ring.write(|writer| writer.delta(part, "x".repeat(840)));
-        let held = || ring.lock().bytes;
+        let held = || ring.inner.lock().bytes;
         (0..1_000).for_each(|_| speak());
         assert!(held() < 2 * LOOK, "nobody reads: {}", held());
         let (quick, slow) = (ring.join(), ring.join());

@@ -1,8 +1,9 @@
 //! Carrying out what the turn machine says.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use playhouse_protocol::event::Provisional;
 use playhouse_protocol::id::{AttemptId, PartId};
 use playhouse_protocol::message::{CallOutcome, PromptKind};
@@ -448,7 +449,7 @@ impl SessionState {
     /// The tool by which the running turn's answer is given, where it wants one with a schema.
     fn submit_output(&self) -> Option<Arc<SubmitOutput>> {
         let wanted = &self.machine.session().turn.as_ref()?.output.as_ref()?.wanted;
-        let mut kept = self.submit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.submit.lock();
         if kept.as_ref().is_none_or(|tool| tool.wanted() != wanted) {
             // It was read when the prompt was admitted.
             *kept = SubmitOutput::new(wanted).map(Arc::new).ok();

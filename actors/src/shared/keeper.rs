@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use parking_lot::Mutex;
 use playhouse_protocol::SessionId;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::runtime::Handle;
@@ -182,7 +183,7 @@ impl<K: Kind> Keeper<K> {
         self.arm(myself);
         let (state, holders) = (self.machine.state(), self.machine.holders());
         let published = Published { state, holders, last_error: self.machine.last_error() };
-        *self.arguments.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
+        *self.arguments.published.lock() = published;
     }
 
     fn warn(&self, what: &str, reason: &str) {

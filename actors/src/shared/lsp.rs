@@ -8,10 +8,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 use playhouse_lsp::{ServerEntry, Touch};
 use playhouse_protocol::SessionId;
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
@@ -124,10 +125,6 @@ enum Standing {
     Failed,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LspServers {
     /// The servers, none of which runs.
     pub fn new(options: LspOptions) -> Self {
@@ -196,7 +193,7 @@ impl ToolSource for LspServers {
         let inner = &self.0;
         // Looked at before: what changes meanwhile is looked at again.
         let changes = *inner.offered.borrow();
-        if let Some((_, tools)) = lock(&inner.remembered).get(&scope.session).filter(|(at, _)| *at == changes)
+        if let Some((_, tools)) = inner.remembered.lock().get(&scope.session).filter(|(at, _)| *at == changes)
         {
             return Arc::clone(tools);
         }
@@ -209,7 +206,7 @@ impl ToolSource for LspServers {
             }
             false => Arc::new([]),
         };
-        let mut remembered = lock(&inner.remembered);
+        let mut remembered = inner.remembered.lock();
         if remembered.len() >= MOST_SESSIONS {
             remembered.clear();
         }
@@ -248,9 +245,9 @@ impl ToolSource for LspServers {
         let is_it =
             |server: &&Arc<FoundServer>| server.hash.as_ref().is_some_and(|hash| subject(server, hash) == of);
         let Some(hash) = found.iter().find(is_it).and_then(|server| server.hash.as_ref()) else { return };
-        if lock(&self.0.agreed).agree(scope, hash, agreed) {
+        if self.0.agreed.lock().agree(scope, hash, agreed) {
             self.0.offered.send_modify(|count| *count += 1);
-            if agreed == Agreed::No && !lock(&self.0.agreed).serves_any(&scope.tenant, hash) {
+            if agreed == Agreed::No && !self.0.agreed.lock().serves_any(&scope.tenant, hash) {
                 // What nobody agrees to any more does not run on.
                 let is_unwanted = |key: &ServerKey| {
                     key.tenant == scope.tenant && key.trust == Trust::Agreed(hash.as_str().into())
@@ -288,7 +285,7 @@ fn is_keyed(tenant: &str) -> bool {
 impl Inner {
     /// The servers of a workspace as it was looked at last.
     fn known(&self, workspace: &Path) -> FoundServers {
-        lock(&self.workspaces).get(workspace).map_or_else(|| Arc::new([]), Arc::clone)
+        self.workspaces.lock().get(workspace).map_or_else(|| Arc::new([]), Arc::clone)
     }
 
     /// Looks which servers there are for a workspace. Blocks.
@@ -307,7 +304,7 @@ impl Inner {
         let identities = |servers: &[Arc<FoundServer>]| -> Vec<_> {
             servers.iter().map(|one| (one.program.clone(), one.hash.clone(), one.is_wanted)).collect()
         };
-        let mut workspaces = lock(&self.workspaces);
+        let mut workspaces = self.workspaces.lock();
         let is_known = workspaces.get(workspace).is_some_and(|known| identities(known) == identities(&now));
         if !is_known {
             if workspaces.len() >= MOST_WORKSPACES {
@@ -323,7 +320,7 @@ impl Inner {
     /// Why a session may use a server; `None` if it may not.
     fn trust(&self, server: &FoundServer, scope: &ToolScope) -> Option<Trust> {
         let Some(hash) = &server.hash else { return Some(Trust::Operator) };
-        if lock(&self.agreed).is_agreed(scope, hash) {
+        if self.agreed.lock().is_agreed(scope, hash) {
             return Some(Trust::Agreed(hash.as_str().into()));
         }
         let is_full = *self.has_full_walls.get().unwrap_or(&false);
@@ -424,7 +421,7 @@ impl Inner {
 
     /// Has a text told with the next result of a session.
     fn note(&self, session: SessionId, text: String) {
-        let mut notes = lock(&self.notes);
+        let mut notes = self.notes.lock();
         if notes.len() >= MOST_SESSIONS && !notes.contains_key(&session) {
             notes.clear();
         }

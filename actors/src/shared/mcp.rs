@@ -10,10 +10,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_mcp::{
     Caller, Connection, KeptLists, McpResource, McpTool, OfferedTool, ResourceServer, ServerEntry,
     WORKSPACE_FILE, pass_on,
@@ -178,10 +179,6 @@ impl fmt::Debug for LeasedServer {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl McpServers {
     /// The servers, none of which runs. Reads the lists that are kept of them: blocks for as long as that takes.
     pub fn new(options: McpOptions) -> Self {
@@ -260,7 +257,7 @@ impl McpServers {
     pub fn set_enabled(&self, name: &str, workspace: Option<&Path>, enabled: bool) -> Result<(), String> {
         let declared = self.0.declared(name, workspace)?;
         let changed = {
-            let mut disabled = lock(&self.0.disabled);
+            let mut disabled = self.0.disabled.lock();
             if enabled { disabled.remove(&declared.hash) } else { disabled.insert(declared.hash.clone()) }
         };
         if changed {
@@ -310,7 +307,7 @@ impl McpServers {
         refusal: &dyn Fn(&ToolSpec) -> Option<String>,
     ) -> Vec<McpStatus> {
         let children = self.0.leases.status();
-        let disabled = lock(&self.0.disabled).clone();
+        let disabled = self.0.disabled.lock().clone();
         let tenant_here = tenant.unwrap_or(LOCAL_TENANT);
         let of_workspace = workspace.map(|workspace| self.0.declared.of_workspace(tenant_here, workspace));
         let all = self.0.declared.own.iter().cloned().chain(of_workspace.into_iter().flatten());
@@ -386,12 +383,12 @@ impl ToolSource for McpServers {
         let inner = &self.0;
         // Looked at before: what changes meanwhile makes them anew.
         let changes = *inner.known.changed.borrow();
-        if let Some(remembered) = lock(&inner.remembered).get(&scope.session)
+        if let Some(remembered) = inner.remembered.lock().get(&scope.session)
             && remembered.changes == changes
         {
             return Arc::clone(&remembered.tools);
         }
-        let disabled = lock(&inner.disabled).clone();
+        let disabled = inner.disabled.lock().clone();
         let (mut tools, mut with_resources) = (Vec::<Arc<dyn Tool>>::new(), Vec::new());
         let usable = inner.declared.of(scope);
         for declared in usable.iter().filter(|declared| !disabled.contains(&declared.hash)) {
@@ -415,7 +412,7 @@ impl ToolSource for McpServers {
         }
         tools.extend(McpResource::new(with_resources).map(|tool| Arc::new(tool) as Arc<dyn Tool>));
         let tools: Arc<[Arc<dyn Tool>]> = tools.into();
-        let mut remembered = lock(&inner.remembered);
+        let mut remembered = inner.remembered.lock();
         if remembered.len() >= REMEMBERED {
             remembered.clear();
         }
@@ -503,7 +500,7 @@ impl Inner {
     /// The server of this name that a session may use.
     fn usable(&self, name: &str, scope: &ToolScope) -> Result<Arc<Declared>, String> {
         let declared = self.declared(name, Some(&scope.workspace))?;
-        if lock(&self.disabled).contains(&declared.hash) {
+        if self.disabled.lock().contains(&declared.hash) {
             return Err(format!("the server of tools {name} is switched off; switch it on first"));
         }
         let refused = self.declared.refused(&scope.tenant, &scope.workspace);
@@ -543,7 +540,7 @@ impl Inner {
 
     /// Notes whether sessions wait for a server.
     fn note_silent(&self, key: ServerKey, is_silent: bool) {
-        let mut silent = lock(&self.silent);
+        let mut silent = self.silent.lock();
         if !is_silent {
             silent.remove(&key);
             return;
@@ -556,7 +553,7 @@ impl Inner {
 
     /// Starts a server in the background, so that its tools are known.
     fn ask(self: &Arc<Self>, key: ServerKey, session: SessionId) {
-        let is_silent = lock(&self.silent).contains(&key);
+        let is_silent = self.silent.lock().contains(&key);
         let insert = |asked: &mut HashMap<ServerKey, bool>| match asked.entry(key.clone()) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {

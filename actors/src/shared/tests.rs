@@ -54,7 +54,7 @@ impl FakeChild {
     }
 
     fn end(&self) -> Option<oneshot::Sender<&'static str>> {
-        let die = self.die.lock().unwrap().take()?;
+        let die = self.die.lock().take()?;
         assert_eq!(self.stage.live.swap(0, Ordering::SeqCst), 1, "child {} ends once", self.number);
         Some(die)
     }
@@ -77,7 +77,7 @@ impl Stage {
 
     /// Does the next of `plans`, for a start or a stop. Returns whether the child dies.
     async fn follow(&self, plans: &Mutex<VecDeque<Plan>>) -> Result<bool, StartError> {
-        let plan = plans.lock().unwrap().pop_front();
+        let plan = plans.lock().pop_front();
         match plan {
             None => Ok(false),
             Some(Plan::Die) => Ok(true),
@@ -160,7 +160,7 @@ async fn refused(leases: &Leases<Fake>) -> String {
 async fn concurrent_leases_share_a_start_that_a_dropped_caller_does_not_cancel() {
     let (leases, stage) = stage(Rules::default());
     let leases = Arc::new(leases);
-    stage.starts.lock().unwrap().push_back(Plan::Wait);
+    stage.starts.lock().push_back(Plan::Wait);
     let lease = |number| {
         let leases = Arc::clone(&leases);
         tokio::spawn(async move { leases.lease(&"a", session(number)).await })
@@ -216,7 +216,7 @@ async fn all_holders_are_told_of_a_death_and_a_lease_after_the_backoff_starts_an
 #[tokio::test]
 async fn a_child_that_dies_while_it_starts_is_told_to_those_who_wait() {
     let (leases, stage) = stage(Rules { first_backoff: 2 * SECOND, ..Rules::default() });
-    stage.starts.lock().unwrap().extend([Plan::Die, Plan::Fail(StartError::Transient("no port".into()))]);
+    stage.starts.lock().extend([Plan::Die, Plan::Fail(StartError::Transient("no port".into()))]);
     let leased = tokio::join!(leases.lease(&"a", session(1)), leases.lease(&"a", session(2)));
     let (first, second) = (leased.0.unwrap(), leased.1.unwrap());
     assert_eq!((&*first.gone().await, &*second.gone().await), ("it died at once", "it died at once"));
@@ -254,7 +254,7 @@ async fn an_idle_child_is_stopped_and_leaves_memory() {
 #[tokio::test]
 async fn a_lease_during_an_idle_stop_gets_a_fresh_child() {
     let (leases, stage) = stage(Rules { idle: SOON, ..Rules::default() });
-    stage.stops.lock().unwrap().push_back(Plan::Wait);
+    stage.stops.lock().push_back(Plan::Wait);
     drop(leases.lease(&"a", session(1)).await.unwrap());
     stage.saw("stop 1").await;
     let lease = leases.lease(&"a", session(1));
@@ -277,8 +277,8 @@ async fn panics_and_hangs_are_failures_of_the_child() {
         failures: 9,
         ..Rules::default()
     });
-    stage.starts.lock().unwrap().extend([Plan::Panic, Plan::Hang]);
-    stage.stops.lock().unwrap().extend([Plan::Panic, Plan::Hang]);
+    stage.starts.lock().extend([Plan::Panic, Plan::Hang]);
+    stage.stops.lock().extend([Plan::Panic, Plan::Hang]);
     assert!(refused(&leases).await.contains("failed: starting it panicked: a bug;"));
     assert!(refused(&leases).await.contains("failed: it did not start within 1s;"));
     let held = leases.lease(&"a", session(1)).await.unwrap();
@@ -303,11 +303,7 @@ async fn panics_and_hangs_are_failures_of_the_child() {
 #[tokio::test]
 async fn what_cannot_be_mended_by_trying_waits_for_a_restart() {
     let (leases, stage) = stage(Rules::default());
-    stage
-        .starts
-        .lock()
-        .unwrap()
-        .push_back(Plan::Fail(StartError::Permanent("rust-analyzer is missing".into())));
+    stage.starts.lock().push_back(Plan::Fail(StartError::Permanent("rust-analyzer is missing".into())));
     for _ in 0..2 {
         let text = "fake server a cannot start: rust-analyzer is missing; correct that, then restart it";
         assert_eq!(refused(&leases).await, text);
@@ -325,8 +321,8 @@ async fn what_cannot_be_mended_by_trying_waits_for_a_restart() {
 async fn stop_all_stops_what_runs_and_what_starts_and_refuses_leases() {
     let (leases, stage) = stage(Rules::default());
     let held = leases.lease(&"a", session(1)).await.unwrap();
-    stage.starts.lock().unwrap().push_back(Plan::Hang);
-    stage.stops.lock().unwrap().push_back(Plan::Wait);
+    stage.starts.lock().push_back(Plan::Hang);
+    stage.stops.lock().push_back(Plan::Wait);
     let (starting, stopped) = tokio::join!(leases.lease(&"b", session(1)), async {
         stage.saw("start 2").await;
         leases.stop_all(SECOND).await
@@ -353,8 +349,8 @@ async fn children_of_dropped_leases_are_stopped() {
 async fn a_keeper_that_ends_unexpectedly_stops_its_child_before_another_one_begins() {
     let (leases, stage) = stage(Rules::default());
     let held = leases.lease(&"a", session(1)).await.unwrap();
-    stage.stops.lock().unwrap().push_back(Plan::Wait);
-    leases.0.lock().keepers["a"].keeper.kill();
+    stage.stops.lock().push_back(Plan::Wait);
+    leases.0.table.lock().keepers["a"].keeper.kill();
     assert_eq!(&*held.gone().await, keeper::CRASHED);
     stage.saw("stop 1").await;
     assert_eq!(leases.lease(&"a", session(1)).await.unwrap_err().refusal, Refusal::Crashed);

@@ -86,12 +86,8 @@ pub struct Place {
     /// The number of the feed's entry.
     pub number: u64,
     /// Counts the reports that one entry of the feed gives, from 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "playhouse_protocol::is_default")]
     pub part: u32,
-}
-
-fn is_zero(part: &u32) -> bool {
-    *part == 0
 }
 
 impl fmt::Display for Place {

@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     pub(crate) off_peak: Vec<OffPeak>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) attachments: Vec<Attachment>,
-    #[serde(default, skip_serializing_if = "is_no")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reasoning: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) efforts: Option<Vec<Effort>>,
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
     pub(crate) reasoning_field: Option<ReasoningField>,
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub(crate) text: bool,
-    #[serde(default, skip_serializing_if = "is_usual")]
+    #[serde(default, skip_serializing_if = "playhouse_protocol::is_default")]
     pub(crate) rules: RequestRules,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends: Option<Day>,
@@ -64,15 +64,6 @@ fn yes() -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_yes(value: &bool) -> bool {
     *value
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_no(value: &bool) -> bool {
-    !*value
-}
-
-fn is_usual(rules: &RequestRules) -> bool {
-    *rules == RequestRules::default()
 }
 
 #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -42,8 +42,9 @@ mod told;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::nearest::nearest;
 use playhouse_protocol::{ModelRef, PriceList};
 
@@ -231,7 +232,7 @@ impl Catalogue {
 
     /// The model that `model` follows. Looked for once: that reads the names of all models.
     fn followed(&self, model: &ModelRef) -> Option<ModelRef> {
-        let lock = || self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.followed.lock();
         if let Some(known) = lock().get(model) {
             return known.clone();
         }

@@ -1,11 +1,12 @@
 //! The sinks of an engine.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
 use playhouse_protocol::Timestamp;
 use playhouse_store::{Shelf, StoreError};
 use tokio::sync::Notify;
@@ -178,7 +179,7 @@ impl Exporters {
     /// Stops all sinks. Within `time` they deliver what is in the feed now, without waiting for more and without trying again
     /// what fails; what is left then waits for the next start. Their cursors are saved. The second time it does nothing.
     pub async fn stop(&self, time: Duration) {
-        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let tasks = std::mem::take(&mut *self.tasks.lock());
         self.ending.cancel();
         let mut ended = join_all(tasks);
         let ended = match tokio::time::timeout(time, &mut ended).await {
@@ -198,7 +199,7 @@ impl Exporters {
 
 impl Drop for Exporters {
     fn drop(&mut self) {
-        for task in self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner) {
+        for task in self.tasks.get_mut() {
             task.abort();
         }
     }

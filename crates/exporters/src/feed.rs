@@ -1,6 +1,5 @@
 //! The ledger as sinks read it.
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use futures::FutureExt as _;
@@ -55,12 +54,6 @@ pub struct LedgerFeed {
     ledger: Arc<dyn Ledger>,
     /// The number of the last entry, as the writer told it.
     end: Arc<watch::Sender<u64>>,
-}
-
-impl fmt::Debug for LedgerFeed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LedgerFeed").field("end", &self.end()).finish_non_exhaustive()
-    }
 }
 
 impl LedgerFeed {

@@ -1,6 +1,5 @@
 //! Sends requests to a server, and reads what it says of them.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +45,7 @@ pub(crate) fn client(url: &Url) -> Result<Client, String> {
     // Certificates are loaded for addresses with TLS only: it takes a while, and a machine may have none.
     let trust = if url.scheme() == "https" { Trust::Machine } else { Trust::Nobody };
     let builder = builder.tls_backend_preconfigured(playhouse_tls::client_config(trust)?);
-    builder.build().map_err(|error| innermost(&error))
+    builder.build().map_err(|error| playhouse_tls::innermost(&error))
 }
 
 /// `url` for people: without what may be secret in it.
@@ -90,7 +89,7 @@ impl Server {
             Ok(response) => self.judge(response, surroundings).await,
             Err(error) => {
                 let what = if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
-                let reason = format!("{} {what} ({})", address(&self.url), innermost(&error));
+                let reason = format!("{} {what} ({})", address(&self.url), playhouse_tls::innermost(&error));
                 Answer::Busy { reason: self.keys.hide(reason), retry_after_ms: None }
             }
         }
@@ -136,13 +135,4 @@ impl Server {
         let colon = if text.is_empty() { "" } else { ": " };
         format!("{} answered with status {status}{colon}{text}", address(&self.url))
     }
-}
-
-/// The innermost reason: outer ones repeat the address.
-fn innermost(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

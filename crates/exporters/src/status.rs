@@ -1,8 +1,8 @@
 //! How far a sink is, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_billing::export::{Delivery, Trouble};
 use playhouse_protocol::Timestamp;
 use playhouse_protocol::operator::ArchivedRows;
@@ -64,7 +64,7 @@ impl Board {
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut SinkStatus)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.status.lock());
     }
 
     /// What the shelf says, before anything can fail.
@@ -107,7 +107,7 @@ impl Board {
 
     /// The status, where the feed ends at `end`.
     pub(crate) fn read(&self, end: u64) -> SinkStatus {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut status = self.status.lock().clone();
         status.rows_behind = end.saturating_sub(status.settled);
         status
     }

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_protocol::capability::{Effort, Thinking};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, ProviderWords};
@@ -281,19 +281,19 @@ pub struct Findings {
 impl Findings {
     /// What was found of `model`.
     pub fn of(&self, model: &ModelRef) -> Adjustments {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.lock();
         found.get(model).cloned().unwrap_or_default()
     }
 
     /// All models of which something was found.
     pub fn all(&self) -> Vec<(ModelRef, Adjustments)> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.lock();
         found.iter().map(|(model, adjustments)| (model.clone(), adjustments.clone())).collect()
     }
 
     /// A model for which its provider refused this tool, and what it said.
     pub fn refusal_of(&self, tool: &ToolSpec) -> Option<(ModelRef, String)> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.lock();
         let mut refusals = found.iter().filter_map(|(model, adjustments)| {
             adjustments.refusal_of(tool).map(|words| (model.clone(), words.to_owned()))
         });
@@ -302,12 +302,12 @@ impl Findings {
 
     /// Whether this is the first time that `model` is wanted to think at a level that it lacks.
     pub fn is_first_mapping(&self, model: &ModelRef, wanted: Effort) -> bool {
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = self.mapped.lock();
         mapped.insert((model.clone(), wanted))
     }
 
     fn insert(&self, model: &ModelRef, finding: Finding) -> Learned {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         let known = found.entry(model.clone()).or_default();
         if matches!(finding, Finding::WithoutTool { .. }) && known.set_aside().count() >= MOST_SET_ASIDE {
             known.0.retain(|finding| !matches!(finding, Finding::WithoutTool { .. }));
@@ -347,7 +347,7 @@ impl Findings {
 
     /// Takes findings back that did not help.
     pub fn forget(&self, model: &ModelRef, findings: impl IntoIterator<Item = Finding>) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         let Some(adjustments) = found.get_mut(model) else { return };
         for finding in findings {
             adjustments.0.remove(&finding);

@@ -36,7 +36,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tower::Service;
 
-use crate::connections::{Connections, Http2, blocking, innermost};
+use crate::connections::{Connections, Http2, blocking};
 use crate::driven::{Driven, Drivers};
 use crate::paced::{Pace, Paced};
 
@@ -150,7 +150,7 @@ fn proxied(tls: Option<ClientConfig>, connections: Connections) -> Result<reqwes
         Http2::PriorKnowledge => builder.http2_prior_knowledge(),
     }
     .build()
-    .map_err(|error| innermost(&error))
+    .map_err(|error| playhouse_tls::innermost(&error))
 }
 
 fn straight(

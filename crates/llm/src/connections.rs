@@ -6,10 +6,10 @@
 //! HTTP/1.1, where every request has a connection of its own, lanes change nothing but in which pool that lies.
 
 use std::collections::HashMap;
-use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use playhouse_tls::Trust;
 use reqwest::Url;
 use rustls::ClientConfig;
@@ -110,7 +110,7 @@ impl Lanes {
         };
         let Connections { http2, connect, .. } = connections;
         let server = Server { origin: url.origin().ascii_serialization(), http2, connect };
-        let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_server = self.by_server.lock();
         let lanes = by_server.entry(server).or_default();
         let now = Instant::now();
         let mut index = 0;
@@ -149,15 +149,6 @@ pub(crate) async fn blocking<T: Send + 'static>(
     }
 }
 
-/// The innermost reason: outer ones repeat the address.
-pub(crate) fn innermost(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,14 +162,14 @@ mod tests {
 
     /// How many requests are on each lane to the only server.
     fn loads(lanes: &Lanes) -> Vec<usize> {
-        let by_server = lanes.by_server.lock().unwrap();
+        let by_server = lanes.by_server.lock();
         assert_eq!(by_server.len(), 1);
         by_server.values().flatten().map(Lane::under_way).collect()
     }
 
     /// Makes all lanes idle for as long as idle ones are kept.
     fn age(lanes: &Lanes) {
-        let mut by_server = lanes.by_server.lock().unwrap();
+        let mut by_server = lanes.by_server.lock();
         by_server.values_mut().flatten().for_each(|lane| lane.used -= IDLE_TIMEOUT);
     }
 
@@ -220,7 +211,7 @@ mod tests {
         ] {
             drop(place(&lanes, url, connections).await);
         }
-        assert_eq!(lanes.by_server.lock().unwrap().len(), 4);
+        assert_eq!(lanes.by_server.lock().len(), 4);
     }
 
     #[tokio::test]

@@ -72,7 +72,14 @@ pub(crate) trait Dialect: Send + Sync {
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire);
 
     /// What closes the list of messages and the request. `tools`: whether the head has any.
-    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str;
+    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
+        if tools && tool_choice == ToolChoice::None { self.no_calls() } else { "]}" }
+    }
+
+    /// What closes them where no tool of the head may be called.
+    fn no_calls(&self) -> &'static str {
+        r#"],"tool_choice":"none"}"#
+    }
 
     /// What is spliced in at the marks of a [`Wire`].
     fn cache_marker(&self) -> &'static str {

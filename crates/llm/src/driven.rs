@@ -12,7 +12,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures::stream::Stream;
@@ -20,6 +20,7 @@ use futures::task::{ArcWake, AtomicWaker, waker};
 use http::{Extensions, Version};
 use hyper::rt::Executor;
 use hyper_util::client::legacy::connect::Connected;
+use parking_lot::Mutex;
 
 /// What the task of a connection does.
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -142,14 +143,10 @@ impl Seat {
 }
 
 impl Driver {
-    fn seat(&self) -> MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lets the connection do what it can do now. If its task is at it, waits for one poll of that: microseconds, unless the system takes the
     /// processor away from it meanwhile.
     fn drive(&self) {
-        let mut seat = self.seat();
+        let mut seat = self.seat.lock();
         // All of that is seen now.
         self.bell.rang.swap(false, Ordering::SeqCst);
         if seat.work.is_some() && seat.poll().is_ready() {
@@ -167,7 +164,7 @@ impl Future for Driving {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let driver = &self.0;
         driver.bell.task.register(cx.waker());
-        driver.seat().poll()
+        driver.seat.lock().poll()
     }
 }
 
@@ -213,13 +210,9 @@ impl Link {
         AT_WORK.with_borrow_mut(|known| {
             if let Some(known) = known.as_mut().filter(|known| !known.to_socket) {
                 known.to_socket = true;
-                *self.driver() = Weak::clone(&known.driver);
+                *self.0.driver.lock() = Weak::clone(&known.driver);
             }
         });
-    }
-
-    fn driver(&self) -> MutexGuard<'_, Weak<Driver>> {
-        self.0.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a socket tells of itself, with this beside it.
@@ -249,7 +242,8 @@ impl<B: Stream + Unpin> Stream for Driven<B> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<B::Item>> {
         let Self { body, link } = &mut *self;
-        let linked = link.as_ref().and_then(|(link, asked)| Some((link, *asked, link.driver().upgrade()?)));
+        let linked =
+            link.as_ref().and_then(|(link, asked)| Some((link, *asked, link.0.driver.lock().upgrade()?)));
         let Some((link, asked, driver)) = linked else { return Pin::new(body).poll_next(cx) };
         let mut muted = driver.bell.mute();
         // What the connection hands over now does not wake the reader: it is taken below.
@@ -273,7 +267,7 @@ impl<B> Drop for Driven<B> {
     /// A connection that was kept asleep for a chunk is to see that nobody reads from it any more: what would tell it rang
     /// already, and rings no second time.
     fn drop(&mut self) {
-        let driver = self.link.as_ref().and_then(|(link, _)| link.driver().upgrade());
+        let driver = self.link.as_ref().and_then(|(link, _)| link.0.driver.lock().upgrade());
         if let Some(driver) = driver {
             driver.bell.answer();
         }
@@ -369,12 +363,12 @@ mod tests {
         let (socket, known, count) = (link.clone(), Arc::clone(&waker), Arc::clone(&polled));
         Drivers.execute(Box::pin(std::future::poll_fn(move |cx| {
             socket.polled();
-            known.lock().unwrap().clone_from(cx.waker());
+            known.lock().clone_from(cx.waker());
             count.fetch_add(1, Ordering::Relaxed);
             Poll::Pending
         })));
         settle().await;
-        let ring = || waker.lock().unwrap().wake_by_ref();
+        let ring = || waker.lock().wake_by_ref();
         let mut extensions = Extensions::new();
         extensions.insert(link.clone());
         let given = std::cell::Cell::new(Poll::Pending);
@@ -437,20 +431,20 @@ mod tests {
             Poll::Pending
         })));
         settle().await;
-        assert!(link.driver().upgrade().is_some());
+        assert!(link.0.driver.lock().upgrade().is_some());
         read(&link);
         settle().await;
-        assert!(link.driver().upgrade().is_none());
+        assert!(link.0.driver.lock().upgrade().is_none());
     }
 
     #[tokio::test]
     async fn a_connection_that_ends_while_it_is_read_from_ends_its_task() {
         let link = Link::default();
         let count = started(&link, 2).await;
-        assert!(link.driver().upgrade().is_some());
+        assert!(link.0.driver.lock().upgrade().is_some());
         read(&link);
         settle().await;
-        assert!(link.driver().upgrade().is_none());
+        assert!(link.0.driver.lock().upgrade().is_none());
         read(&link);
         assert_eq!(count.load(Ordering::Relaxed), 2);
     }

@@ -8,7 +8,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url, redirect};
 use secrecy::ExposeSecret as _;
 
-use crate::connections::{CONNECT_TIMEOUT, innermost};
+use crate::connections::CONNECT_TIMEOUT;
 use crate::dialect::DialectKind;
 use crate::endpoint::Endpoint;
 use crate::transport::address;
@@ -77,7 +77,8 @@ async fn exchange(url: &str, headers: HeaderMap, place: &str, most: usize) -> Re
         .and_then(|client| client)
         .map_err(|error| format!("no HTTP client: {error}"))?;
     let answer = client.get(url).headers(headers).header("accept", "application/json").send().await;
-    let answer = answer.map_err(|error| format!("{place} cannot be reached: {}", innermost(&error)))?;
+    let answer =
+        answer.map_err(|error| format!("{place} cannot be reached: {}", playhouse_tls::innermost(&error)))?;
     if answer.status().is_redirection() {
         return Err(format!("{place} leads elsewhere (status {}): try https", answer.status()));
     }
@@ -87,7 +88,8 @@ async fn exchange(url: &str, headers: HeaderMap, place: &str, most: usize) -> Re
     let mut bytes = Vec::new();
     let mut body = answer.bytes_stream();
     while let Some(chunk) = body.next().await {
-        let chunk = chunk.map_err(|error| format!("{place} broke off: {}", innermost(&error)))?;
+        let chunk =
+            chunk.map_err(|error| format!("{place} broke off: {}", playhouse_tls::innermost(&error)))?;
         if bytes.len() + chunk.len() > most {
             return Err(format!("{place} gives more than {} MB", most >> 20));
         }
@@ -109,7 +111,7 @@ fn client(secure: bool, redirects: usize) -> Result<Client, String> {
         false => builder.redirect(redirect::Policy::none()),
     }
     .build()
-    .map_err(|error| innermost(&error))
+    .map_err(|error| playhouse_tls::innermost(&error))
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash as _, Hasher as _};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -104,7 +105,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(shared) = self.limiter.take().and_then(|limiter| limiter.upgrade()) {
             let limiter = Limiter(shared);
-            limiter.lock().under_way -= 1;
+            limiter.0.state.lock().under_way -= 1;
             limiter.dispatch();
         }
     }
@@ -127,13 +128,9 @@ impl Limiter {
         Self(Arc::new(Shared { quota, state: Mutex::new(state) }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A permit at once, if nobody waits and nothing speaks against it.
     pub fn try_acquire(&self, tokens: u64) -> Option<Permit> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let now = Instant::now();
         (state.turns.is_empty() && state.obstacle(tokens, now).is_none())
             .then(|| self.take(&mut state, tokens))
@@ -143,7 +140,7 @@ impl Limiter {
     pub async fn acquire(&self, tenant: &str, tokens: u64) -> Permit {
         let (grant, granted) = oneshot::channel();
         {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             let tenant: Arc<str> = tenant.into();
             let queue = state.waiting.entry(Arc::clone(&tenant)).or_default();
             queue.push_back(Waiter { tokens, grant });
@@ -158,7 +155,7 @@ impl Limiter {
 
     /// How long nothing will be sent for sure, and how many wait: to be shown to people.
     pub fn outlook(&self) -> (Duration, usize) {
-        let state = self.lock();
+        let state = self.0.state.lock();
         let cool = state.cool_until.map_or(Duration::ZERO, |until| until.duration_since(Instant::now()));
         (cool, state.waiting.values().map(VecDeque::len).sum())
     }
@@ -166,7 +163,7 @@ impl Limiter {
     /// How long a request of about `tokens` input tokens will wait at least, where it waits for time to pass and not for
     /// others to end.
     pub fn least_wait(&self, tokens: u64) -> Option<Duration> {
-        match self.lock().obstacle(tokens, Instant::now()) {
+        match self.0.state.lock().obstacle(tokens, Instant::now()) {
             Some(Obstacle::Time(wait)) => Some(wait),
             Some(Obstacle::Others) | None => None,
         }
@@ -175,7 +172,7 @@ impl Limiter {
     /// The server asked for less traffic: nothing is sent for `wait`, and then slowly at first.
     pub fn cool_down(&self, wait: Duration) {
         let until = Instant::now() + wait;
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.cool_until = Some(state.cool_until.map_or(until, |before| before.max(until)));
         state.window = 1;
         drop(state);
@@ -184,7 +181,7 @@ impl Limiter {
 
     /// The server answered well: more may be under way at once, up to the quota.
     pub fn succeeded(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.window = (state.window * 2).min(self.0.quota.concurrent.max(1));
         drop(state);
         self.dispatch();
@@ -205,7 +202,7 @@ impl Limiter {
     /// Serves whoever may be served now, and sets a timer for the next one that only waits for time to pass.
     fn dispatch(&self) {
         loop {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             let Some(tenant) = state.turns.front().cloned() else { return };
             let now = Instant::now();
             let queue = state.waiting.entry(Arc::clone(&tenant)).or_default();
@@ -242,7 +239,7 @@ impl Limiter {
                             tokio::time::sleep_until(at).await;
                             if let Some(shared) = limiter.upgrade() {
                                 let limiter = Self(shared);
-                                limiter.lock().timer.take_if(|set| *set <= at);
+                                limiter.0.state.lock().timer.take_if(|set| *set <= at);
                                 limiter.dispatch();
                             }
                         });
@@ -271,7 +268,7 @@ impl Limiters {
             (name, value.expose_secret()).hash(&mut hasher);
         }
         let key = (endpoint.provider.clone(), hasher.finish());
-        let mut limiters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limiters = self.0.lock();
         limiters.entry(key).or_insert_with(|| Limiter::new(quota)).clone()
     }
 }
@@ -387,14 +384,18 @@ mod tests {
         let limiter = Limiter::new(quota);
         let begun = Instant::now();
         // How many milliseconds a request waits that comes so many seconds after the beginning.
-        let wait =
-            |tokens, seconds| match limiter.lock().obstacle(tokens, begun + Duration::from_secs(seconds)) {
-                Some(Obstacle::Time(wait)) => (wait.as_secs_f64() * 1_000.0).round() as u64,
-                Some(Obstacle::Others) => panic!("nothing is under way"),
-                None => 0,
-            };
+        let wait = |tokens, seconds| match limiter
+            .0
+            .state
+            .lock()
+            .obstacle(tokens, begun + Duration::from_secs(seconds))
+        {
+            Some(Obstacle::Time(wait)) => (wait.as_secs_f64() * 1_000.0).round() as u64,
+            Some(Obstacle::Others) => panic!("nothing is under way"),
+            None => 0,
+        };
         let take = |tokens| {
-            let permit = limiter.take(&mut limiter.lock(), tokens);
+            let permit = limiter.take(&mut limiter.0.state.lock(), tokens);
             drop(permit);
         };
         for _ in 0..60 {

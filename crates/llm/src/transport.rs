@@ -15,7 +15,7 @@ use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::client::Unanswered;
-use crate::connections::{Connections, Http2, Lanes, innermost};
+use crate::connections::{Connections, Http2, Lanes};
 
 /// A request, ready to be sent.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl HttpTransport {
             // The place is taken as long as the body is there.
             let _ = &place;
             chunk.map_err(|error| {
-                let (address, cause) = (address(&wanted), innermost(error.as_ref()));
+                let (address, cause) = (address(&wanted), playhouse_tls::innermost(error.as_ref()));
                 let what = format!("the connection to {address} broke in the middle of the answer ({cause})");
                 ErrorInfo::new(ErrorCode::StreamCut, what)
             })
@@ -176,7 +176,7 @@ fn class(error: &Unanswered, cause: &str) -> ErrorCode {
 
 fn connection_error(address: &str, error: &Unanswered, connections: Connections) -> ErrorInfo {
     let Connections { http2, connect, .. } = connections;
-    let cause = innermost(error.error.as_ref());
+    let cause = playhouse_tls::innermost(error.error.as_ref());
     let broken = |what: String| ErrorInfo::new(class(error, &cause), what);
     let refused = io_kind(error) == Some(io::ErrorKind::ConnectionRefused);
     broken(match (error.is_connect, error.is_timeout) {

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -368,13 +369,9 @@ impl Client {
         &self.ears.root
     }
 
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The text of a file as the server was shown it, and its version.
     pub fn text(&self, path: &Path) -> Option<(Arc<str>, i32)> {
-        self.files().shown.get(path).map(|shown| (Arc::clone(&shown.text), shown.version))
+        self.files.lock().shown.get(path).map(|shown| (Arc::clone(&shown.text), shown.version))
     }
 
     /// The version in which a file was shown last; none is given twice.
@@ -384,7 +381,7 @@ impl Client {
 
     /// The files that the server was shown.
     pub fn shown(&self) -> Vec<PathBuf> {
-        self.files().shown.keys().cloned().collect()
+        self.files.lock().shown.keys().cloned().collect()
     }
 
     /// Tells the server what stands in a file now, which it may not have been shown before. Whether that is news.
@@ -394,12 +391,12 @@ impl Client {
     pub async fn show(&self, path: &Path, text: &str) -> Result<bool, RequestError> {
         let uri = uri_of(path).ok_or_else(|| RequestError::Odd("a path that is no address".to_owned()))?;
         let _showing = self.showing.lock().await;
-        if self.files().shown.get(path).is_some_and(|shown| *shown.text == *text) {
+        if self.files.lock().shown.get(path).is_some_and(|shown| *shown.text == *text) {
             return Ok(false);
         }
         let mut places = self.connection.places(2).await?;
         // From here on nothing is waited for: what is known as shown is on its way.
-        let mut files = self.files();
+        let mut files = self.files.lock();
         files.version = files.version.wrapping_add(1);
         let (version, at) = (files.version, Instant::now());
         files.changed = Some(at);
@@ -425,9 +422,11 @@ impl Client {
     /// The server ended, or reads nothing.
     pub async fn close(&self, path: &Path) -> Result<(), RequestError> {
         let _showing = self.showing.lock().await;
-        let Some(uri) = uri_of(path).filter(|_| self.files().shown.contains_key(path)) else { return Ok(()) };
+        let Some(uri) = uri_of(path).filter(|_| self.files.lock().shown.contains_key(path)) else {
+            return Ok(());
+        };
         let mut places = self.connection.places(1).await?;
-        let mut files = self.files();
+        let mut files = self.files.lock();
         files.shown.remove(path);
         files.changed = Some(Instant::now());
         places.tell("textDocument/didClose", &json!({"textDocument": {"uri": uri}}));
@@ -453,7 +452,7 @@ impl Client {
     /// # Errors
     /// The server ended, or refuses to say it.
     pub async fn diagnose(&self, path: &Path, patience: Duration) -> Result<Known, RequestError> {
-        let Some(shown) = self.files().shown.get(path).cloned() else { return Ok(Known::NotYet) };
+        let Some(shown) = self.files.lock().shown.get(path).cloned() else { return Ok(Known::NotYet) };
         let offers = self.capabilities.get("diagnosticProvider").is_some_and(|provider| !provider.is_null());
         let pulls = offers || self.ears.work.borrow().pulls;
         let known = match pulls {
@@ -518,7 +517,7 @@ impl Client {
     /// taken for characters.
     pub fn beside(&self) -> HashMap<PathBuf, Vec<Problem>> {
         let published = self.ears.published.borrow().clone();
-        let files = self.files();
+        let files = self.files.lock();
         let others = published.into_iter().filter(|(path, _)| !files.shown.contains_key(path));
         let problems = |(path, published): (PathBuf, Published)| {
             let told = published.told?;
@@ -564,7 +563,7 @@ impl Client {
     /// What was told of this content. It is verified if the server said it for this version, at a time since which no other
     /// file changed: that may have broken this one, or mended it.
     fn found(&self, path: &Path, shown: &Shown, told: &[Told], of_version: Option<Instant>) -> Known {
-        let is_last = |at: Instant| self.files().changed.is_none_or(|changed| changed <= at);
+        let is_last = |at: Instant| self.files.lock().changed.is_none_or(|changed| changed <= at);
         let lines: Vec<&str> = lines(&shown.text).collect();
         let problem = |told: &Told| told.clone().problem(path, &lines, self.encoding);
         let problems: Vec<Problem> = told.iter().map(problem).collect();

@@ -1,10 +1,11 @@
 //! Requests and notifications over the pipes of a server.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
@@ -79,10 +80,6 @@ impl Drop for Connection {
     }
 }
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, HashMap<i64, oneshot::Sender<Result<Value, RequestError>>>> {
-    waiting.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Connection {
     /// Reads and writes from now on, until a pipe ends or this is dropped.
     pub(crate) fn new(
@@ -121,7 +118,7 @@ impl Connection {
                 }
             };
             end.send_replace(Some(reason.clone()));
-            for (_, waiter) in lock(&answered).drain() {
+            for (_, waiter) in answered.lock().drain() {
                 drop(waiter.send(Err(RequestError::Ended(reason.clone()))));
             }
         });
@@ -169,7 +166,7 @@ impl Connection {
     ) -> Result<Value, RequestError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        lock(&self.waiting).insert(id, answer);
+        self.waiting.lock().insert(id, answer);
         let mut pending = Pending { connection: self, id, is_open: true };
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
         if !params.is_null() {
@@ -218,7 +215,7 @@ struct Pending<'a> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        let waited = lock(&self.connection.waiting).remove(&self.id).is_some();
+        let waited = self.connection.waiting.lock().remove(&self.id).is_some();
         if self.is_open && waited {
             let cancel = json!({"jsonrpc": "2.0", "method": "$/cancelRequest", "params": {"id": self.id}});
             drop(self.connection.out.try_send(cancel.to_string().into_bytes()));
@@ -254,7 +251,7 @@ fn take(body: &[u8], waiting: &Waiting, hears: &dyn Hears) -> Option<Vec<u8>> {
             None
         }
         (None, id) => {
-            let waiter = id.and_then(|id| lock(waiting).remove(&id.as_i64()?));
+            let waiter = id.and_then(|id| waiting.lock().remove(&id.as_i64()?));
             if let Some(waiter) = waiter {
                 drop(waiter.send(result(&mut message)));
             }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use http::{Request, Response};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use parking_lot::Mutex;
 use rmcp::model::{ClientJsonRpcMessage, ProtocolVersion, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError,
@@ -109,7 +110,7 @@ impl HttpSessions {
         let revision = request.headers().get(REVISION).and_then(|value| value.to_str().ok());
         let server = match revision {
             Some(revision) if revision >= ProtocolVersion::V_2026_07_28.as_str() => {
-                let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut calls = self.calls.lock();
                 server.calling_in(calls.entry(owner.clone()).or_default().clone())
             }
             _ => server,
@@ -129,14 +130,10 @@ impl HttpSessions {
         if sessions.is_full.load(Ordering::Relaxed) { Err(Full) } else { Ok(response) }
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<SessionId, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends a session when nobody has used it for long.
     async fn watch(self: Arc<Self>, id: SessionId) {
         loop {
-            let until = match self.known().get(&id) {
+            let until = match self.known.lock().get(&id) {
                 None => return,
                 Some(known) if known.open > 0 => Instant::now() + IDLE,
                 Some(known) => known.used + IDLE,
@@ -153,7 +150,7 @@ impl HttpSessions {
     }
 
     async fn close(&self, id: &SessionId) {
-        self.known().remove(id);
+        self.known.lock().remove(id);
         if let Err(error) = self.local.close_session(id).await {
             tracing::debug!(%error, "a session of the protocol did not close");
         }
@@ -161,7 +158,7 @@ impl HttpSessions {
 
     /// An answer to a session is open until what is returned is dropped.
     fn hold(self: &Arc<Self>, id: &SessionId) -> Open {
-        if let Some(known) = self.known().get_mut(id) {
+        if let Some(known) = self.known.lock().get_mut(id) {
             known.open += 1;
             known.used = Instant::now();
         }
@@ -177,7 +174,7 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Some(known) = self.all.known().get_mut(&self.id) {
+        if let Some(known) = self.all.known.lock().get_mut(&self.id) {
             known.open = known.open.saturating_sub(1);
             known.used = Instant::now();
         }
@@ -194,7 +191,7 @@ struct OfOwner {
 
 impl OfOwner {
     fn check(&self, id: &SessionId) -> Result<(), LocalSessionManagerError> {
-        match self.all.known().get_mut(id) {
+        match self.all.known.lock().get_mut(id) {
             Some(known) if known.owner == self.owner => {
                 known.used = Instant::now();
                 Ok(())
@@ -205,7 +202,7 @@ impl OfOwner {
 
     /// A session that makes room for another one; `None` where there is room. An error where there is none.
     fn room(&self) -> Result<Option<SessionId>, Full> {
-        let known = self.all.known();
+        let known = self.all.known.lock();
         let of_tenant = || known.iter().filter(|(_, known)| known.owner.tenant == self.owner.tenant);
         if of_tenant().count() < MOST_HTTP_SESSIONS {
             return Ok(None);
@@ -230,7 +227,7 @@ impl SessionManager for OfOwner {
         }
         let (id, transport) = self.all.local.create_session().await?;
         let known = Known { owner: self.owner.clone(), used: Instant::now(), open: 0 };
-        self.all.known().insert(id.clone(), known);
+        self.all.known.lock().insert(id.clone(), known);
         tokio::spawn(Arc::clone(&self.all).watch(id.clone()));
         Ok((id, transport))
     }

@@ -22,10 +22,11 @@ mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_sandbox::Walls;
 use playhouse_sandbox::process::{ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart};
 use playhouse_tools::web::Door;
@@ -201,11 +202,11 @@ impl Connection {
         let handler = Arc::new(Handler {
             server: entry.name.clone(),
             roots: place.roots.clone(),
-            callers: std::sync::Mutex::default(),
+            callers: Mutex::default(),
             turns: Turns::new(),
             changed: watch::Sender::new(0),
             asking: watch::Sender::new(HashMap::new()),
-            progress: std::sync::Mutex::default(),
+            progress: Mutex::default(),
         });
         let close = CancellationToken::new();
         let guard = close.clone().drop_guard();

@@ -162,12 +162,6 @@ impl McpTool {
     }
 }
 
-impl std::fmt::Debug for McpTool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("McpTool").field(&self.offered.spec.name).finish()
-    }
-}
-
 impl Tool for McpTool {
     fn spec(&self) -> &ToolSpec {
         &self.offered.spec

@@ -42,12 +42,6 @@ pub struct SearchServer {
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
-impl std::fmt::Debug for SearchServer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SearchServer").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl SearchServer {
     /// The server at `endpoint`, which the operator configured, with the names of its tools; `None` for a search that it has not.
     pub fn options(endpoint: Endpoint, web: Option<String>, code: Option<String>) -> SearchOptions {

@@ -2,8 +2,8 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value};
 
 use crate::wire::Dialect;
@@ -78,7 +78,7 @@ impl PromptCache {
     /// Anthropic keeps what lies before the last `cache_control`, the others keep everything.
     pub(crate) fn ask(&self, dialect: Dialect, model: &str, body: &[u8]) -> Cached {
         let Some(prefixes) = prefixes(dialect, model, body) else { return Cached::default() };
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock();
         let kept = &prefixes.all[..prefixes.kept];
         let read =
             kept.iter().rposition(|prefix| seen.prefixes.contains(&prefix.hash)).map_or(0, |at| at + 1);

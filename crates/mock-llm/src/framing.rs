@@ -33,7 +33,7 @@ pub struct Framing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<usize>,
     /// Milliseconds between two writes.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "playhouse_protocol::is_default")]
     pub every_ms: u64,
     /// Whether the body is compressed (`content-encoding: gzip`), whatever the client accepts. What is said is
     /// flushed at once, as it is without.
@@ -54,10 +54,6 @@ pub enum LineEnd {
     Crlf,
     /// A carriage return.
     Cr,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl Framing {

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use playhouse_protocol::{Timestamp, Tokens};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -39,10 +40,11 @@ impl Default for JournalOptions {
 }
 
 /// How an answer came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It is under way.
+    #[default]
     Open,
     /// All of it was handed over, whatever its status.
     Complete,
@@ -53,7 +55,7 @@ pub enum Outcome {
 }
 
 /// A request and its answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Entry {
     /// Its number, from 1.
     pub number: u64,
@@ -166,11 +168,6 @@ fn micros(time: SystemTime) -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What holds after a panic elsewhere holds here too: entries are plain data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Journal {
     /// A journal.
     ///
@@ -194,12 +191,12 @@ impl Journal {
 
     /// How many requests came, forgotten ones too.
     pub fn count(&self) -> u64 {
-        lock(&self.shared.kept).count
+        self.shared.kept.lock().count
     }
 
     /// The requests that are kept, as they stand, oldest first.
     pub fn entries(&self) -> Vec<Entry> {
-        lock(&self.shared.kept).entries.iter().map(|entry| lock(entry).clone()).collect()
+        self.shared.kept.lock().entries.iter().map(|entry| entry.lock().clone()).collect()
     }
 
     /// Waits until `is_so` holds for the requests that are kept. It is asked again when a request comes or is over.
@@ -234,32 +231,17 @@ impl Journal {
         let kept_body =
             (body.len() <= self.shared.body_bytes && self.shared.body_bytes > 0).then(|| body.clone());
         let mut entry = Entry {
-            number: 0,
             at: Timestamp::from_millis(micros(arrival.at) / 1000),
             arrived_us: micros(arrival.at),
-            sent_us: 0,
             connection: arrival.connection,
             http2: arrival.http2,
             path: path.to_owned(),
-            dialect: None,
             attempt,
-            model: None,
-            turn: None,
-            step: None,
-            prompt: None,
-            stream: false,
             request_bytes: body.len() as u64,
             body: kept_body,
-            status: 0,
-            outcome: Outcome::Open,
-            bytes: 0,
-            events: 0,
-            tokens: 0,
-            reported: None,
-            reports: None,
-            rules: None,
+            ..Entry::default()
         };
-        let mut kept = lock(&self.shared.kept);
+        let mut kept = self.shared.kept.lock();
         kept.count += 1;
         entry.number = kept.count;
         kept.body_bytes += entry.body.as_ref().map_or(0, Bytes::len);
@@ -267,7 +249,7 @@ impl Journal {
         kept.entries.push_back(Arc::clone(&entry));
         while kept.entries.len() > self.shared.entries || kept.body_bytes > self.shared.body_bytes {
             let Some(oldest) = kept.entries.pop_front() else { break };
-            kept.body_bytes -= lock(&oldest).body.as_ref().map_or(0, Bytes::len);
+            kept.body_bytes -= oldest.lock().body.as_ref().map_or(0, Bytes::len);
         }
         drop(kept);
         self.changed();
@@ -296,14 +278,14 @@ pub(crate) struct Record {
 impl Record {
     /// The request could be read so far.
     pub(crate) fn dialect(&self, dialect: Dialect) {
-        lock(&self.entry).dialect = Some(dialect);
+        self.entry.lock().dialect = Some(dialect);
     }
 
     /// The request could be read.
     pub(crate) fn asked(&self, asked: &Asked) {
         let mut hasher = DefaultHasher::new();
         asked.prompt.hash(&mut hasher);
-        let mut entry = lock(&self.entry);
+        let mut entry = self.entry.lock();
         entry.model = Some(asked.model.clone());
         entry.turn = Some(asked.place.turn);
         entry.step = Some(asked.place.step);
@@ -313,22 +295,22 @@ impl Record {
 
     /// Sets the findings of the rules.
     pub(crate) fn rules(&self, note: RuleNote) {
-        lock(&self.entry).rules = (note != RuleNote::default()).then_some(note);
+        self.entry.lock().rules = (note != RuleNote::default()).then_some(note);
     }
 
     /// How usage is to be reported.
     pub(crate) fn reports(&self, reports: &Reports) {
-        lock(&self.entry).reports = (*reports != Reports::default()).then(|| Box::new(reports.clone()));
+        self.entry.lock().reports = (*reports != Reports::default()).then(|| Box::new(reports.clone()));
     }
 
     /// The answer has this status.
     pub(crate) fn status(&self, status: u16) {
-        lock(&self.entry).status = status;
+        self.entry.lock().status = status;
     }
 
     /// This much was handed over.
     pub(crate) fn sent(&self, counts: Counts) {
-        let mut entry = lock(&self.entry);
+        let mut entry = self.entry.lock();
         entry.sent_us = micros(SystemTime::now());
         entry.bytes += counts.bytes;
         entry.events += counts.events;
@@ -344,7 +326,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let mut entry = lock(&self.entry);
+        let mut entry = self.entry.lock();
         entry.outcome = self.outcome;
         if let Some(file) = &self.journal.shared.file {
             file.append(entry.clone());

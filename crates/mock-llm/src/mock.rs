@@ -2,10 +2,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 
 use crate::answer::{self, Body, Said};
@@ -68,15 +69,6 @@ pub(crate) struct Answer {
     /// Header names (lower case) and values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) said: Said,
-}
-
-impl std::fmt::Debug for MockResponse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MockResponse")
-            .field("status", &self.status)
-            .field("headers", &self.headers)
-            .finish_non_exhaustive()
-    }
 }
 
 impl std::fmt::Debug for Mock {
@@ -246,7 +238,7 @@ impl Mock {
     fn came_before(&self, session: Option<&str>, path: &str, body: &[u8]) -> u32 {
         let mut hasher = DefaultHasher::new();
         (session, path, body).hash(&mut hasher);
-        self.shared.repeats.lock().unwrap_or_else(PoisonError::into_inner).count(hasher.finish())
+        self.shared.repeats.lock().count(hasher.finish())
     }
 
     fn no_such_model(&self, model: &str) -> String {

@@ -20,8 +20,7 @@ mod sign;
 mod table;
 mod walk;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use self::memory::Answers;
@@ -105,11 +104,6 @@ pub(crate) struct Enforcer {
     tally: Mutex<Tally>,
 }
 
-/// Locks plain data, also after a panic elsewhere.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Enforcer {
     /// Enforces `rules`.
     pub(crate) fn new(rules: Rules) -> Self {
@@ -118,7 +112,7 @@ impl Enforcer {
 
     /// Returns the counts so far.
     pub(crate) fn report(&self) -> RulesReport {
-        lock(&self.tally).report()
+        self.tally.lock().report()
     }
 
     /// Checks a request. Returns `Ok(None)` where it has no refused field and its model has no rules.
@@ -127,7 +121,7 @@ impl Enforcer {
         let checked = self.check_all(asked, &mut note);
         if let Err(refusal) = &checked {
             note.refused = Some(refusal.message.clone());
-            lock(&self.tally).refused(asked.model, &refusal.message);
+            self.tally.lock().refused(asked.model, &refusal.message);
         }
         (note, checked)
     }

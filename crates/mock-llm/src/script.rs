@@ -92,7 +92,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish: Option<Finish>,
     /// Milliseconds between the request and the head of the answer.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "playhouse_protocol::is_default")]
     pub delay_ms: u64,
     /// Tokens a second; absent for the model's rate.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "rate_above_zero")]
@@ -227,10 +227,6 @@ pub struct UsageOverride {
     /// The total that is reported; absent for the right one. The Anthropic format reports none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Whether tokens can be sent at `rate` a second.

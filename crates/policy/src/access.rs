@@ -1,14 +1,12 @@
 //! What calls touch, and what of it rules are asked about.
 
 use playhouse_protocol::consent::{Risk, Want};
-use serde::{Deserialize, Serialize};
 
 use crate::policy::Verdict;
 use crate::shell;
 
 /// Where a path lies, after its links were resolved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zone {
     /// In the workspace.
     Workspace,
@@ -23,8 +21,7 @@ pub enum Zone {
 }
 
 /// What is done with a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessKind {
     /// Its content, or the names in it, are read.
     Read,
@@ -38,8 +35,7 @@ pub enum AccessKind {
 }
 
 /// Whether a call does something to a file for certain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Known {
     /// It may.
     #[default]
@@ -51,8 +47,7 @@ pub enum Known {
 }
 
 /// Something that a call would touch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "access", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     /// A path.
     Path {

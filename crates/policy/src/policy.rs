@@ -1,14 +1,12 @@
 //! The judgement: layers of rules, and what they say of what a call wants.
 
 use playhouse_protocol::consent::{Action, Risk, Want};
-use serde::{Deserialize, Serialize};
 
 use crate::access::{BASH, DOOM_LOOP, EDIT, EXTERNAL_DIRECTORY, READ};
 use crate::rule::{Rule, Rules};
 
 /// What a judgement says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The call may run.
     Allow,

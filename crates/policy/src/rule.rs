@@ -1,12 +1,11 @@
 //! Rules, and lists of them.
 
 use playhouse_protocol::consent::{Action, PermissionRule};
-use serde::{Deserialize, Serialize};
 
 use crate::Pattern;
 
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The permissions that it is about.
     pub permission: Pattern,
@@ -33,8 +32,7 @@ impl Rule {
 }
 
 /// Rules of one layer, in order: the last one that matches wins.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
 impl Rules {

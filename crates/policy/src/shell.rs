@@ -47,8 +47,6 @@ mod walk;
 mod words;
 mod wrappers;
 
-use serde::{Deserialize, Serialize};
-
 use findings::Findings;
 
 pub use folders::FolderUse;
@@ -64,7 +62,7 @@ pub const MOST_PATHS: usize = 1_000;
 const DEEPEST: usize = 8;
 
 /// One simple command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its words without quotes, with one space between: what rules' patterns are matched with.
     pub text: String,
@@ -75,17 +73,15 @@ pub struct Command {
 }
 
 /// What a script would run and touch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
     /// Every simple command, in the order of the text, each once.
     pub commands: Vec<Command>,
     /// Every path that is named.
     pub paths: Vec<PathUse>,
     /// Its commands that read all that lies in folders.
-    #[serde(default)]
     pub folders: Vec<FolderUse>,
     /// Whether one of its commands may do more than read.
-    #[serde(default)]
     pub may_write: bool,
 }
 

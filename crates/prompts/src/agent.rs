@@ -107,7 +107,7 @@ impl ToolFilter {
 }
 
 /// A profile.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agent {
     /// Its name.
     pub name: String,
@@ -156,19 +156,8 @@ impl Agent {
         let stem = std::path::Path::new(file).file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let mut agent = Self {
             name: stem.to_owned(),
-            description: String::new(),
-            mode: AgentMode::default(),
-            hidden: false,
-            color: None,
-            steps: None,
-            tools: ToolFilter::default(),
-            read_only: false,
-            permissions: Vec::new(),
-            model: None,
             prompt: Some(document.body).filter(|body| !body.is_empty()).map(str::to_owned),
-            reasoning: None,
-            temperature: None,
-            top_p: None,
+            ..Self::default()
         };
         let mut name_line = 1;
         for field in &document.fields {

@@ -89,16 +89,11 @@ impl Effort {
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetRange {
     /// The least. Where it is 0, that turns reasoning off.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub min: u64,
     /// The most; `None` where only the output limit bounds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u64>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(value: &u64) -> bool {
-    *value == 0
 }
 
 impl BudgetRange {
@@ -166,13 +161,6 @@ pub enum Thinking {
     Always,
 }
 
-impl Thinking {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-    fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// When a server takes sampling parameters (`temperature`, `top_p`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -186,53 +174,46 @@ pub enum Sampling {
     Never,
 }
 
-impl Sampling {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-    fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// What a model's own server accepts and refuses in a request. The default is that of most servers, and what is left out
 /// where the rules are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestRules {
     /// When it thinks.
-    #[serde(skip_serializing_if = "Thinking::is_usual")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub thinking: Thinking,
     /// Whether thinking is told in levels (`adaptive`) with a `display`, without which its text stays empty.
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub display: bool,
     /// Whether thinking that comes back is bound to all that stood before it, and refused or dropped where that changed.
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefix_check: bool,
     /// When it takes sampling parameters.
-    #[serde(skip_serializing_if = "Sampling::is_usual")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub sampling: Sampling,
     /// Whether a request may demand a call of a tool.
     #[serde(skip_serializing_if = "is_yes")]
     pub forced_tool_choice: bool,
     /// Whether it goes on with an answer that the request begins for it (a trailing assistant message).
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub prefill: bool,
     /// Whether an answer may hold several calls.
     #[serde(skip_serializing_if = "is_yes")]
     pub parallel_calls: bool,
     /// Whether system messages may stand in the middle of a conversation.
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub system_messages: bool,
     /// Whether it is asked on OpenAI's Responses wire at OpenAI's own host.
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub responses: bool,
     /// Whether it answers on Chat Completions at all.
     #[serde(skip_serializing_if = "is_yes")]
     pub chat: bool,
     /// Whether the system prompt goes first in `input` on Responses, since `instructions` are not cached.
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub system_in_input: bool,
     /// Whether it searches tools that a request sends as deferred.
-    #[serde(skip_serializing_if = "is_no")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tool_search: bool,
 }
 
@@ -258,11 +239,6 @@ impl Default for RequestRules {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_yes(value: &bool) -> bool {
     *value
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_no(value: &bool) -> bool {
-    !*value
 }
 
 #[cfg(test)]

@@ -57,13 +57,8 @@ pub struct FileBefore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<FileImage>,
     /// Number of folders right above it that do not exist.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub missing_folders: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// How a file changed.

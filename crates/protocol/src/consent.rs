@@ -23,12 +23,6 @@ pub enum Risk {
     Dangerous,
 }
 
-impl Risk {
-    fn is_dangerous(&self) -> bool {
-        *self == Self::Dangerous
-    }
-}
-
 impl fmt::Display for Risk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -175,7 +169,7 @@ pub struct ConsentAsked {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
     /// How dangerous the tool is. Absent in JSON where it is dangerous.
-    #[serde(default, skip_serializing_if = "Risk::is_dangerous")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub risk: Risk,
     /// Why it asks.
     pub reason: String,

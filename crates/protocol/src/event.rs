@@ -172,7 +172,7 @@ pub struct FilesChanged {
     /// The files.
     pub files: Vec<ChangedPath>,
     /// Number of further files that changed, and are not named.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub more: u64,
 }
 
@@ -183,11 +183,6 @@ pub struct ChangedPath {
     pub path: String,
     /// How it changed.
     pub kind: ChangeKind,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Pieces of something under way. Applying one twice is harmless: offsets say where each piece belongs.

@@ -61,11 +61,6 @@ impl Purpose {
         }
     }
 
-    /// Whether it is the usual one, which records leave out.
-    pub const fn is_turn(&self) -> bool {
-        matches!(self, Self::Turn)
-    }
-
     /// Whether its request is made beside the steps of turns: it answers no prompt, and begins no step.
     pub const fn is_aside(&self) -> bool {
         matches!(self, Self::Title | Self::Summary | Self::Compaction)
@@ -100,11 +95,6 @@ impl Tier {
             Self::Pro => "pro",
         }
     }
-
-    /// Whether it is the usual one, which records leave out.
-    pub const fn is_pro(&self) -> bool {
-        matches!(self, Self::Pro)
-    }
 }
 
 /// What is known of an attempt when its request leaves, and needed when it ends.
@@ -123,7 +113,7 @@ pub struct OpenAttempt {
     /// The model that is asked.
     pub model: ModelRef,
     /// What it is for.
-    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub purpose: Purpose,
     /// How the platform charges for the model.
     #[serde(default)]

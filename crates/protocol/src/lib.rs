@@ -93,3 +93,8 @@ pub use summary::SessionSummary;
 pub use time::Timestamp;
 pub use usage::{Cost, PriceList, Prices, Tokens, Usage};
 pub use walls::{Sandbox, WallsAllowed, WallsInForce};
+
+/// Whether a value is the default one, which is left out where it is written.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -24,22 +24,17 @@ pub struct Tokens {
     /// Input that was written to a cache that keeps it for five minutes (or for the provider's usual time).
     pub cache_write_5m: u64,
     /// Input that was written to a cache that keeps it for 30 minutes.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub cache_write_30m: u64,
     /// Input that was written to a cache that keeps it for an hour.
     pub cache_write_1h: u64,
     /// Input that was written to a cache that keeps it for twelve hours.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub cache_write_12h: u64,
     /// Output without reasoning, where the wire tells them apart.
     pub output: u64,
     /// Output that is reasoning.
     pub reasoning: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl Tokens {

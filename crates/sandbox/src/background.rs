@@ -8,8 +8,9 @@ mod recent;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use crate::process::{self, Input, ProcessError, Scope, Spec};
@@ -112,10 +113,15 @@ impl Processes {
 
     /// The commands that run, each with its session.
     pub fn running(&self) -> Vec<(Arc<str>, BackgroundCommand)> {
-        let sessions: Vec<_> =
-            self.table.sessions().iter().map(|(id, session)| (Arc::clone(id), Arc::clone(session))).collect();
+        let sessions: Vec<_> = self
+            .table
+            .sessions
+            .lock()
+            .iter()
+            .map(|(id, session)| (Arc::clone(id), Arc::clone(session)))
+            .collect();
         let commands = |(id, session): &(Arc<str>, Arc<Session>)| {
-            let known = session.commands().known.clone();
+            let known = session.commands.lock().known.clone();
             known.into_iter().map(|command| (Arc::clone(id), command)).collect::<Vec<_>>()
         };
         sessions.iter().flat_map(commands).filter(|(_, command)| command.runs()).collect()
@@ -123,18 +129,13 @@ impl Processes {
 
     /// Ends everything that commands of all sessions have started.
     pub async fn end(&self) {
-        let sessions: Vec<Arc<Session>> = self.table.sessions().drain().map(|(_, session)| session).collect();
+        let sessions: Vec<Arc<Session>> =
+            self.table.sessions.lock().drain().map(|(_, session)| session).collect();
         if sessions.is_empty() {
             return;
         }
         futures::future::join_all(sessions.iter().map(|session| session.close())).await;
         process::end_all(&self.table.scope).await;
-    }
-}
-
-impl Table {
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +150,7 @@ impl Default for Table {
 impl Drop for Table {
     /// An engine that was dropped without a shutdown.
     fn drop(&mut self) {
-        if !self.sessions().is_empty() {
+        if !self.sessions.lock().is_empty() {
             process::kill_all_detached(&self.scope);
         }
     }
@@ -189,7 +190,7 @@ impl SessionProcesses {
         let place = Place::take(&session, most)?;
         spec.scope = session.scope.clone();
         let started = process::start(&spec, Input::Written).await?;
-        let mut commands = session.commands();
+        let mut commands = session.commands.lock();
         if commands.closed {
             // Dropped, it is killed.
             return Err(BackgroundError::Closed);
@@ -207,7 +208,7 @@ impl SessionProcesses {
 
     /// All that run and those that ended last, the oldest first.
     pub fn list(&self) -> Vec<BackgroundCommand> {
-        self.existing().map(|session| session.commands().known.clone()).unwrap_or_default()
+        self.existing().map(|session| session.commands.lock().known.clone()).unwrap_or_default()
     }
 
     /// The command of this id; `last` is the one that was started last.
@@ -233,14 +234,14 @@ impl SessionProcesses {
         if run != self.table.run {
             return Err(Unknown::EarlierRun(id.to_owned()));
         }
-        let count = self.existing().map_or(0, |session| session.commands().count);
+        let count = self.existing().map_or(0, |session| session.commands.lock().count);
         if number <= count { Err(Unknown::Forgotten(id.to_owned())) } else { Err(never()) }
     }
 
     /// Ends everything that the session's commands have started, also what they left behind. A session without commands
     /// costs nothing.
     pub async fn end(&self) {
-        let session = self.table.sessions().remove(&self.session);
+        let session = self.table.sessions.lock().remove(&self.session);
         if let Some(session) = session {
             session.close().await;
             process::end_all(&session.scope).await;
@@ -248,7 +249,7 @@ impl SessionProcesses {
     }
 
     fn existing(&self) -> Option<Arc<Session>> {
-        self.table.sessions().get(&self.session).cloned()
+        self.table.sessions.lock().get(&self.session).cloned()
     }
 
     fn opened(&self) -> Arc<Session> {
@@ -256,19 +257,15 @@ impl SessionProcesses {
             let scope = self.table.scope.within(&self.session);
             Arc::new(Session { scope, commands: Mutex::default() })
         };
-        Arc::clone(self.table.sessions().entry(Arc::clone(&self.session)).or_insert_with(new))
+        Arc::clone(self.table.sessions.lock().entry(Arc::clone(&self.session)).or_insert_with(new))
     }
 }
 
 impl Session {
-    fn commands(&self) -> MutexGuard<'_, Commands> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends those in the background, and starts no more.
     async fn close(&self) {
         let known = {
-            let mut commands = self.commands();
+            let mut commands = self.commands.lock();
             commands.closed = true;
             std::mem::take(&mut commands.known)
         };
@@ -293,7 +290,7 @@ struct Place<'a>(&'a Session);
 
 impl<'a> Place<'a> {
     fn take(session: &'a Session, most: usize) -> Result<Self, BackgroundError> {
-        let mut commands = session.commands();
+        let mut commands = session.commands.lock();
         if commands.closed {
             return Err(BackgroundError::Closed);
         }
@@ -310,7 +307,7 @@ impl<'a> Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.commands().starting -= 1;
+        self.0.commands.lock().starting -= 1;
     }
 }
 

@@ -30,8 +30,9 @@ mod view;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use playhouse_protocol::walls::{Sandbox, Strength, WallsAllowed, WallsInForce};
 use thiserror::Error;
 
@@ -235,7 +236,7 @@ impl Walls {
             return Ok(built);
         }
         // Whoever panicked built nothing.
-        let _building = building.lock().unwrap_or_else(PoisonError::into_inner);
+        let _building = building.lock();
         if let Some(built) = built.get() {
             return Ok(built);
         }

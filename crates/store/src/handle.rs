@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use crate::{StoreError, SuspensionReason};
 
@@ -25,7 +26,7 @@ impl<D> Handle<D> {
 
     /// Does something with the database. It must not come back here: one who waits to open it again would be in between.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        match &*self.database.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.database.read() {
             Ok(database) => guarded(&self.directory, || work(database)),
             Err(reason) => Err(StoreError::Suspended { reason: *reason }),
         }
@@ -33,7 +34,7 @@ impl<D> Handle<D> {
 
     /// Waits until nobody uses the database, closes it, and puts what `open` makes in its place.
     pub(crate) fn reopen(&self, open: impl FnOnce() -> Result<D, StoreError>) -> Result<(), StoreError> {
-        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let mut database = self.database.write();
         // Gone before it is opened again: two handles would be in each other's way.
         close(&self.directory, &mut database);
         match guarded(&self.directory, open) {
@@ -51,7 +52,7 @@ impl<D> Handle<D> {
 
 impl<D> Drop for Handle<D> {
     fn drop(&mut self) {
-        let database = self.database.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let database = self.database.get_mut();
         close(&self.directory, database);
     }
 }

@@ -10,8 +10,9 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
+
+use parking_lot::RwLock;
 
 use crate::projection::Source;
 use crate::table::Batch;
@@ -120,7 +121,7 @@ pub(crate) struct Health {
 impl Health {
     /// `None` while writes are taken.
     pub(crate) fn suspended(&self) -> Option<Suspended> {
-        *self.suspended.read().unwrap_or_else(PoisonError::into_inner)
+        *self.suspended.read()
     }
 
     /// How requests are refused now, if they are.
@@ -131,7 +132,7 @@ impl Health {
     /// No more writes are taken, or still none, after this error. Why.
     pub(crate) fn suspend(&self, error: &StoreError) -> SuspensionReason {
         let reason = error.as_suspension();
-        let mut suspended = self.suspended.write().unwrap_or_else(PoisonError::into_inner);
+        let mut suspended = self.suspended.write();
         let since = suspended.map_or_else(Instant::now, |before| before.since);
         *suspended = Some(Suspended { reason, since });
         reason
@@ -139,7 +140,7 @@ impl Health {
 
     /// Writes are taken again.
     pub(crate) fn end(&self) -> Option<Suspended> {
-        self.suspended.write().unwrap_or_else(PoisonError::into_inner).take()
+        self.suspended.write().take()
     }
 }
 

@@ -5,10 +5,10 @@
 //! is told by the time of its file instead.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use memchr::memmem;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::keys;
 use crate::table::Batch;
@@ -105,7 +105,7 @@ impl InHand {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let elapsed = held.turned.elapsed();
         if elapsed >= self.grace {
             let young = std::mem::take(&mut held.young);

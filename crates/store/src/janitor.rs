@@ -1,10 +1,12 @@
 //! The thread that sweeps blobs: some time after something was removed, and when somebody asks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::StoreError;
 use crate::open::Reclaim;
@@ -56,7 +58,7 @@ impl Janitor {
 
     /// Blobs may be named by nobody now.
     pub(crate) fn something_was_removed(&self) {
-        if let Some(sender) = &*self.sender() {
+        if let Some(sender) = &*self.shared.sender.lock() {
             // Where many jobs wait, one of them sees it.
             let _ = sender.try_send(Job::Removed);
         }
@@ -64,7 +66,7 @@ impl Janitor {
 
     /// Asks for a sweep.
     pub(crate) fn sweep(&self, done: SweepDone) {
-        let refused = match &*self.sender() {
+        let refused = match &*self.shared.sender.lock() {
             Some(sender) => sender.try_send(Job::Sweep(done)).err().map(|error| match error {
                 std::sync::mpsc::TrySendError::Full(job)
                 | std::sync::mpsc::TrySendError::Disconnected(job) => job,
@@ -81,19 +83,15 @@ impl Janitor {
     /// Takes no more jobs, and ends the sweep that is under way.
     pub(crate) fn close(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
-        *self.sender() = None;
+        *self.shared.sender.lock() = None;
     }
 
     /// Waits until the thread has ended.
     pub(crate) fn join(&self) {
-        let thread = self.shared.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.shared.thread.lock().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that sweeps blobs panicked");
         }
-    }
-
-    fn sender(&self) -> std::sync::MutexGuard<'_, Option<SyncSender<Job>>> {
-        self.shared.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,10 +19,12 @@ mod mark;
 mod overlay;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
 
 use self::mark::Mark;
 use self::overlay::Overlay;
@@ -91,7 +93,7 @@ impl Journaled {
     /// What was durable in the journal cannot be read.
     pub(crate) fn open(directory: &Path, base: Box<dyn Table>) -> Result<Self, StoreError> {
         let table = Self::at(directory, base);
-        let damages = table.load(&mut table.writing())?;
+        let damages = table.load(&mut table.writing.lock())?;
         damages.into_iter().next().map_or(Ok(table), Err)
     }
 
@@ -110,7 +112,7 @@ impl Journaled {
             Err(error @ StoreError::Damaged { .. }) => return Ok((table, vec![error])),
             Err(error) => return Err(error),
         }
-        damages.extend(table.load(&mut table.writing())?);
+        damages.extend(table.load(&mut table.writing.lock())?);
         Ok((table, damages))
     }
 
@@ -123,10 +125,6 @@ impl Journaled {
             is_settling: Arc::default(),
             turn: TURN,
         }
-    }
-
-    fn writing(&self) -> MutexGuard<'_, Writing> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins with what the journal holds. What is damaged in it.
@@ -149,7 +147,7 @@ impl Journaled {
         }
         let overlay =
             Overlay { young: Batch::new(), old: new.left.as_ref().map(|(left, _)| Arc::clone(left)) };
-        *self.overlay.write().unwrap_or_else(PoisonError::into_inner) = overlay;
+        *self.overlay.write() = overlay;
         *writing = new;
         Ok(damages)
     }
@@ -173,7 +171,7 @@ impl Journaled {
                 }
                 return Err(error);
             }
-            overlay.write().unwrap_or_else(PoisonError::into_inner).old = None;
+            overlay.write().old = None;
             Ok(())
         };
         match thread::Builder::new().name("playhouse-settle".to_owned()).spawn(work) {
@@ -257,7 +255,7 @@ impl Journaled {
     /// The next entries go to the other file, and those before are settled.
     fn turn(&self, writing: &mut Writing) {
         let old = {
-            let mut overlay = self.overlay.write().unwrap_or_else(PoisonError::into_inner);
+            let mut overlay = self.overlay.write();
             let old = Arc::new(std::mem::take(&mut overlay.young));
             overlay.old = Some(Arc::clone(&old));
             old
@@ -319,7 +317,7 @@ impl Journaled {
     /// Settles all, and leaves a backend that needs no journal. Where nothing was flushed since it was opened all stays as it is: it
     /// may have been opened to be refused.
     fn end(&mut self) -> Result<(), StoreError> {
-        let mut writing = self.writing();
+        let mut writing = self.writing.lock();
         writing.settled()?;
         writing.check()?;
         if writing.left.is_some() {
@@ -328,7 +326,7 @@ impl Journaled {
         let Some(mut journal) = writing.journal.take() else { return Ok(()) };
         // As a whole or not at all, also what was never flushed.
         journal.write()?;
-        let young = std::mem::take(&mut self.overlay.write().unwrap_or_else(PoisonError::into_inner).young);
+        let young = std::mem::take(&mut self.overlay.write().young);
         let last = journal.last();
         // The files stay until the next flush: a backend that loses its end gets it from there.
         let mark = || Mark { in_use: false, salt: 0, settled: last, seen: last };
@@ -346,7 +344,7 @@ impl Drop for Journaled {
 
 impl Journaled {
     fn overlay<T>(&self, look: impl FnOnce(&Overlay) -> T) -> T {
-        look(&self.overlay.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.overlay.read())
     }
 
     /// Reads from the backend. Where a thread settles it may have failed at that, and is opened again: that is waited for.
@@ -462,23 +460,23 @@ impl Table for Journaled {
     }
 
     fn apply(&self, batch: Batch) -> Result<(), StoreError> {
-        let mut writing = self.writing();
+        let mut writing = self.writing.lock();
         writing.check()?;
         let Some(journal) = &mut writing.journal else { return self.base.apply(batch) };
         journal.stage(&batch);
         let is_long = journal.staged() >= LONG;
-        self.overlay.write().unwrap_or_else(PoisonError::into_inner).young.extend(batch);
+        self.overlay.write().young.extend(batch);
         // Whoever makes an index anew flushes once in the end.
         if is_long { self.write(&mut writing) } else { Ok(()) }
     }
 
     fn flush(&self) -> Result<(), StoreError> {
-        self.write(&mut self.writing())
+        self.write(&mut self.writing.lock())
     }
 
     fn flush_filled(&self) -> Result<(), StoreError> {
         let is_filled = {
-            let writing = self.writing();
+            let writing = self.writing.lock();
             writing.check()?;
             writing.journal.is_none()
         };
@@ -486,14 +484,14 @@ impl Table for Journaled {
     }
 
     fn discard(&self) {
-        let mut writing = self.writing();
+        let mut writing = self.writing.lock();
         // Whatever came of it.
         let _ = writing.settled();
         writing.journal = None;
     }
 
     fn reopen(&self) -> Result<(), StoreError> {
-        let mut writing = self.writing();
+        let mut writing = self.writing.lock();
         // However that ends, all of it is in the journal.
         let _ = writing.settled();
         writing.failed = true;

@@ -3,9 +3,10 @@
 //! Frames, projections and the writer's thread are those of every backend; only the table and the blobs are other ones.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use parking_lot::{Mutex, RwLock};
 use playhouse_protocol::message::BlobRef;
 
 use crate::blobs::{check_content, missing, named};
@@ -22,14 +23,14 @@ pub(crate) struct MemoryTable {
 
 impl Table for MemoryTable {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.pairs.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned())
+        Ok(self.pairs.read().get(key).cloned())
     }
 
     fn page(&self, from: &[u8], to: &[u8], limit: usize, bytes: usize) -> Result<Vec<Pair>, StoreError> {
         if from >= to {
             return Ok(Vec::new());
         }
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let pairs = self.pairs.read();
         let range = pairs.range(from.to_vec()..to.to_vec());
         take(range.map(|(key, value)| Ok((key.clone(), value.clone()))), limit, bytes)
     }
@@ -38,12 +39,12 @@ impl Table for MemoryTable {
         if from >= to {
             return Ok(None);
         }
-        let pairs = self.pairs.read().unwrap_or_else(PoisonError::into_inner);
+        let pairs = self.pairs.read();
         Ok(pairs.range(from.to_vec()..to.to_vec()).next_back().map(|(key, _)| key.clone()))
     }
 
     fn apply(&self, batch: Batch) -> Result<(), StoreError> {
-        let mut pairs = self.pairs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pairs = self.pairs.write();
         for (key, value) in batch {
             match value {
                 Some(value) => pairs.insert(key, value),
@@ -82,22 +83,19 @@ impl MemoryBlobs {
         Self { contents: Mutex::default(), in_hand, count: AtomicU64::default() }
     }
 
-    fn contents(&self) -> MutexGuard<'_, HashMap<String, HashMap<Digest, Content>>> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put_for(&self, owner: String, content: &[u8]) -> BlobRef {
         let (blob, digest) = named(content);
         self.in_hand.hold(digest);
         self.in_hand.hold_named_in(content);
         let content = Content { bytes: content.to_vec(), at: self.count.fetch_add(1, Ordering::Relaxed) };
-        self.contents().entry(owner).or_default().insert(digest, content);
+        self.contents.lock().entry(owner).or_default().insert(digest, content);
         blob
     }
 
     fn get_for(&self, owner: &str, blob: &BlobRef) -> Result<Option<Vec<u8>>, StoreError> {
         let digest = digest(blob.hash.as_bytes());
-        let content = digest.and_then(|digest| Some(self.contents().get(owner)?.get(&digest)?.bytes.clone()));
+        let content =
+            digest.and_then(|digest| Some(self.contents.lock().get(owner)?.get(&digest)?.bytes.clone()));
         content.map(|content| check_content(blob, &content).map(|()| content)).transpose()
     }
 }
@@ -112,7 +110,7 @@ impl Blobs for MemoryBlobs {
     }
 
     fn holds(&self, tenant: &str, content: &[u8]) -> Result<bool, StoreError> {
-        let contents = self.contents();
+        let contents = self.contents.lock();
         Ok(contents.get(&self.owner(tenant)).is_some_and(|contents| contents.contains_key(&named(content).1)))
     }
 
@@ -139,11 +137,11 @@ impl Sweepable for MemoryBlobs {
     }
 
     fn owners(&self) -> Result<Vec<String>, StoreError> {
-        Ok(self.contents().keys().cloned().collect())
+        Ok(self.contents.lock().keys().cloned().collect())
     }
 
     fn each(&self, owner: &str, each: &mut dyn FnMut(Stored)) -> Result<(), StoreError> {
-        for (digest, content) in self.contents().get(owner).into_iter().flatten() {
+        for (digest, content) in self.contents.lock().get(owner).into_iter().flatten() {
             let (size, at) = (content.bytes.len() as u64, content.at.into());
             each(Stored { digest: *digest, size, settled: true, at });
         }
@@ -152,7 +150,7 @@ impl Sweepable for MemoryBlobs {
 
     fn remove(&self, owner: &str, digest: &Digest) -> Result<bool, StoreError> {
         let removed = self.in_hand.unless_held(digest, || {
-            if let Some(contents) = self.contents().get_mut(owner) {
+            if let Some(contents) = self.contents.lock().get_mut(owner) {
                 contents.remove(digest);
             }
         });

@@ -5,9 +5,10 @@
 //! added to it whenever it is read. One without open turns is always of the whole log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_protocol::json::read_summary;
 use playhouse_protocol::{Entry, Record, Seq, SessionId, SessionSummary};
 
@@ -130,7 +131,7 @@ impl Source {
 
     /// See [`crate::Ledger::follow`].
     pub(crate) fn follow(&self, follower: FeedFollower) {
-        self.followers.lock().unwrap_or_else(PoisonError::into_inner).push(follower);
+        self.followers.lock().push(follower);
     }
 
     /// The feed is durable up to `end`: shows it to readers, and tells those who wait for that.
@@ -138,7 +139,7 @@ impl Source {
         if self.feed_end.swap(end, Ordering::AcqRel) == end {
             return;
         }
-        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followers = self.followers.lock();
         // What was written is durable, whatever they do with it.
         followers.retain(|follower| catch_unwind(AssertUnwindSafe(|| follower(end))).unwrap_or(false));
     }

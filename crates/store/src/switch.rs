@@ -7,10 +7,12 @@
 //! then on. Until the pointer is durable the old table alone counts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
 
 use crate::in_hand::InHand;
 use crate::site::{Pointed, Site};
@@ -144,11 +146,7 @@ impl Switch {
     }
 
     fn with<T>(&self, work: impl FnOnce(&dyn Table) -> T) -> T {
-        work(&**self.current.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn moving(&self) -> MutexGuard<'_, Moving> {
-        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+        work(&**self.current.read())
     }
 
     /// Where its databases lie, for one on a disk.
@@ -190,13 +188,13 @@ impl Switch {
 
     /// Whether a copy is under way. This and all below is for the writer's thread.
     pub(crate) fn is_copying(&self) -> bool {
-        self.moving().copy.is_some()
+        self.moving.lock().copy.is_some()
     }
 
     /// Begins a copy.
     pub(crate) fn begin(&self) -> Result<(), StoreError> {
         let site = self.site.as_ref().ok_or_else(|| StoreError::Backend("it is not on a disk".to_owned()))?;
-        let mut moving = self.moving();
+        let mut moving = self.moving.lock();
         if moving.copy.is_none() {
             let (number, fresh) = site.make()?;
             fail_point!(REWRITE_BEGUN);
@@ -208,7 +206,7 @@ impl Switch {
 
     /// Copies about so many bytes.
     pub(crate) fn copy_slice(&self, bytes: usize) -> Result<Slice, StoreError> {
-        let mut moving = self.moving();
+        let mut moving = self.moving.lock();
         let Some(copy) = &mut moving.copy else {
             return Err(StoreError::Backend("nothing is copied".to_owned()));
         };
@@ -247,7 +245,7 @@ impl Switch {
     /// The outer one: it did not come to that, and the old one is in use. The inner one: the fresh one is in use, and it is
     /// not known whether that outlasts a crash: nothing may be acknowledged before [`Table::reopen`] succeeded.
     pub(crate) fn exchange(&self) -> Result<Result<Retired, StoreError>, StoreError> {
-        let mut moving = self.moving();
+        let mut moving = self.moving.lock();
         let (Some(copy), Some(site)) = (&mut moving.copy, &self.site) else {
             return Err(StoreError::Backend("nothing is copied".to_owned()));
         };
@@ -263,7 +261,7 @@ impl Switch {
             return Err(StoreError::Backend("nothing is copied".to_owned()));
         };
         let old = {
-            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.current.write();
             std::mem::replace(&mut *current, fresh)
         };
         self.removed.store(0, Ordering::Relaxed);
@@ -278,7 +276,7 @@ impl Switch {
 
     /// Gives a copy up, if one is under way; what is left of it.
     pub(crate) fn abandon(&self) -> Option<Retired> {
-        let Copy { number, fresh, .. } = self.moving().copy.take()?;
+        let Copy { number, fresh, .. } = self.moving.lock().copy.take()?;
         let site = Arc::clone(self.site.as_ref()?);
         Some(Retired { table: Some(fresh), number, site })
     }
@@ -329,7 +327,7 @@ impl Table for Switch {
         }
         self.in_hand.hold_named_in_frames(&batch);
         self.count(&batch);
-        let mut moving = self.moving();
+        let mut moving = self.moving.lock();
         let copied = moving.copy.as_ref().map(|copy| {
             // What is there of keys alone is kept equal too: a key that goes is not to stay there.
             let end = copy.keys.as_deref().unwrap_or(END);
@@ -381,7 +379,7 @@ impl Table for Switch {
             retired.remove();
         }
         if let Some(site) = &self.site {
-            let mut moving = self.moving();
+            let mut moving = self.moving.lock();
             if let Some(before) = moving.unsettled {
                 site.sync()?;
                 moving.unsettled = None;

@@ -10,8 +10,9 @@
 //! A log whose removal failed is not shown again: its last record says that it is deleted, or it is damaged.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use playhouse_protocol::{Seq, SessionId, SessionSummary};
 
 use crate::{LogRead, StoreError, keys};
@@ -60,11 +61,11 @@ impl Veil {
     }
 
     fn set(&self, before: Option<Arc<Before>>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = before;
+        *self.0.write() = before;
     }
 
     fn before(&self) -> Option<Arc<Before>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     /// The durable part of what was read of a log.

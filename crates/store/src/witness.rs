@@ -5,7 +5,8 @@
 //! knows whether it arrived, may be as either left it.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::table::{Batch, Table};
 use crate::{StoreError, keys};
@@ -98,14 +99,9 @@ struct Inner {
 }
 
 impl Witness {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves nothing half-written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A round is written.
     pub(crate) fn begin(&self, batch: &Batch) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         let changed = inner.durable.as_ref().and_then(|seen| batch.get_key_value(&seen.key));
         inner.changed = changed.map(|(key, value)| Value::of(key, value.as_deref()));
         inner.next = Seen::of(batch);
@@ -113,14 +109,14 @@ impl Witness {
 
     /// It is durable.
     pub(crate) fn done(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.changed = None;
         inner.durable = inner.next.take().or(inner.durable.take());
     }
 
     /// What is durable for sure.
     pub(crate) fn seen(&self) -> Option<Seen> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         inner.durable.clone().filter(|_| inner.next.is_none())
     }
 
@@ -129,7 +125,7 @@ impl Witness {
     /// # Errors
     /// [`StoreError::Damaged`] where it has not, or it cannot be read.
     pub(crate) fn check(&self, table: &dyn Table) -> Result<Option<Seen>, StoreError> {
-        let inner = self.lock();
+        let inner = self.0.lock();
         let Some(Seen { key, value: durable }) = inner.durable.clone() else { return Ok(None) };
         let found = Value::of(&key, table.get(&key)?.as_deref());
         if found != durable && inner.changed != Some(found) {
@@ -143,7 +139,7 @@ impl Witness {
 
     /// What was found is durable. Until then it may be found otherwise, when the table is opened once more.
     pub(crate) fn settle(&self, found: Option<Seen>) {
-        *self.lock() = Inner { durable: found, ..Inner::default() };
+        *self.0.lock() = Inner { durable: found, ..Inner::default() };
     }
 }
 

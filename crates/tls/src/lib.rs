@@ -1,11 +1,12 @@
-//! TLS of all HTTP clients: one choice of cryptography, set up without anything global, so that programs which embed the
-//! engine may choose another.
+//! What all HTTP clients have in common: TLS, and how their errors are told. There is one choice of cryptography, set up without
+//! anything global, so that programs which embed the engine may choose another.
 //!
 //! ```
 //! let config = playhouse_tls::client_config(playhouse_tls::Trust::Nobody).unwrap();
 //! assert_eq!(config.alpn_protocols, [b"h2".to_vec(), b"http/1.1".to_vec()]);
 //! ```
 
+use std::error::Error;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -44,4 +45,13 @@ pub fn client_config(trust: Trust) -> Result<ClientConfig, String> {
 /// The process's default provider of cryptography, else ring.
 pub fn cryptography() -> Arc<CryptoProvider> {
     CryptoProvider::get_default().cloned().unwrap_or_else(|| Arc::new(ring::default_provider()))
+}
+
+/// The innermost reason: outer ones repeat the address.
+pub fn innermost(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }

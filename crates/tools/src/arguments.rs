@@ -27,8 +27,9 @@ mod schema;
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use playhouse_protocol::chat::ToolSpec;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -67,10 +68,10 @@ pub fn parse<T: DeserializeOwned + JsonSchema + 'static>(
 /// The schema of `T`, made once: making one takes longer than most calls.
 fn known<T: JsonSchema + 'static>() -> Arc<Value> {
     static KNOWN: RwLock<BTreeMap<TypeId, Arc<Value>>> = RwLock::new(BTreeMap::new());
-    let found = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&TypeId::of::<T>()).cloned();
+    let found = KNOWN.read().get(&TypeId::of::<T>()).cloned();
     found.unwrap_or_else(|| {
         let made = Arc::new(schema::<T>());
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.write();
         Arc::clone(known.entry(TypeId::of::<T>()).or_insert(made))
     })
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::changes::ChangeSource;
 use playhouse_workspace::door::DoorError;
 use playhouse_workspace::{ContentHash, Resolved};
@@ -79,20 +80,20 @@ impl Default for WriteLog {
 impl WriteLog {
     /// Notes a write. Several of one path become one.
     pub fn wrote(&self, write: FileWrite) {
-        let mut content = lock(&self.0.content);
+        let mut content = self.0.content.lock();
         content.add(write);
     }
 
     /// Notes folders that were made or removed. Several changes of one become one.
     pub fn changed_folders(&self, folders: impl IntoIterator<Item = FolderWrite>) {
-        let mut content = lock(&self.0.content);
+        let mut content = self.0.content.lock();
         folders.into_iter().for_each(|folder| content.add_folder(folder));
     }
 
     /// Notes what was seen of a call whose tool does not say what it writes: files, folders, and those of both that somebody else
     /// may have changed.
     pub fn saw(&self, writes: Vec<FileWrite>, folders: Vec<FolderWrite>, ambiguous: Vec<Doubtful>) {
-        let mut content = lock(&self.0.content);
+        let mut content = self.0.content.lock();
         content.source = ChangeSource::Shell;
         writes.into_iter().for_each(|write| content.add(write));
         folders.into_iter().for_each(|folder| content.add_folder(folder));
@@ -101,29 +102,29 @@ impl WriteLog {
 
     /// Notes that something was changed, or may have been, that the log does not name.
     pub fn misses(&self, why: impl Into<String>) {
-        lock(&self.0.content).gaps.push(why.into());
+        self.0.content.lock().gaps.push(why.into());
     }
 
     /// The files that were written so far and not taken out, in the order of their paths.
     pub fn files(&self) -> Vec<FileWrite> {
-        let content = lock(&self.0.content);
+        let content = self.0.content.lock();
         content.files.values().filter(|write| !write.is_nothing()).cloned().collect()
     }
 
     /// The folders that were made or removed so far and not taken out, in the order of their paths.
     pub fn folders(&self) -> Vec<FolderWrite> {
-        let content = lock(&self.0.content);
+        let content = self.0.content.lock();
         content.folders.values().filter(|folder| folder.before != folder.after).cloned().collect()
     }
 
     /// Says that somebody sees what the call changes.
     pub fn watch(&self) {
-        lock(&self.0.content).watched = true;
+        self.0.content.lock().watched = true;
     }
 
     /// Says that a command of the call goes on behind it: what is changed from here on is told later.
     pub fn goes_on(&self) {
-        let mut content = lock(&self.0.content);
+        let mut content = self.0.content.lock();
         content.source = ChangeSource::Shell;
         content.goes_on = true;
         content.gaps.push(GOES_ON.to_owned());
@@ -131,7 +132,7 @@ impl WriteLog {
 
     /// Says what stands of a file in the intent of the call: nothing else may be overwritten. `stored`: that content is durable.
     pub fn intend(&self, path: PathBuf, content: Option<ContentHash>, stored: bool) {
-        let mut log = lock(&self.0.content);
+        let mut log = self.0.content.lock();
         log.stored.extend(content.filter(|_| stored));
         log.intended.insert(path, content);
     }
@@ -145,7 +146,7 @@ impl WriteLog {
         place: &Resolved,
         found: Option<ContentHash>,
     ) -> Result<(), ToolError> {
-        match lock(&self.0.content).intended.get(&place.path) {
+        match self.0.content.lock().intended.get(&place.path) {
             Some(intended) if *intended != found => Err(DoorError::Changed(place.shown.clone()).into()),
             _ => Ok(()),
         }
@@ -191,18 +192,18 @@ impl Drained {
 impl WriteLogReader {
     /// Whether the end of the call is told in a change set of its own, even if that is empty.
     pub fn is_watched(&self) -> bool {
-        lock(&self.content).watched
+        self.content.lock().watched
     }
 
     /// Whether a command of the call goes on behind it.
     pub fn goes_on(&self) -> bool {
-        lock(&self.content).goes_on
+        self.content.lock().goes_on
     }
 
     /// Takes out what was written so far. A file that is as it was is left out. It is kept until [`arrived`](Self::arrived) says
     /// that it reached the log of the session.
     pub fn drain(&self) -> Drained {
-        let mut content = lock(&self.content);
+        let mut content = self.content.lock();
         content.kept = 0;
         let files = std::mem::take(&mut content.files).into_values();
         let files: Vec<FileWrite> = files.filter(|write| !write.is_nothing()).collect();
@@ -220,12 +221,12 @@ impl WriteLogReader {
 
     /// What was taken out is known where it belongs.
     pub fn arrived(&self) {
-        lock(&self.content).taken = Taken::default();
+        self.content.lock().taken = Taken::default();
     }
 
     /// Puts back what was taken out and did not arrive: whoever took it is gone.
     pub fn put_back(&self) {
-        let mut content = lock(&self.content);
+        let mut content = self.content.lock();
         let Taken { files, folders, gaps, ambiguous } = std::mem::take(&mut content.taken);
         for folder in folders.into_iter().rev() {
             match content.folders.get_mut(&folder.path) {
@@ -273,10 +274,6 @@ impl Content {
             }
         }
     }
-}
-
-fn lock(content: &Mutex<Content>) -> std::sync::MutexGuard<'_, Content> {
-    content.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lines that were added and removed between two contents; none of either for binary ones and for very large ones.

@@ -5,7 +5,6 @@ use std::collections::BinaryHeap;
 use std::path::Path;
 
 use playhouse_policy::AccessKind;
-use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{Resolved, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -58,14 +57,11 @@ impl TypedTool for Glob {
         let patterns = files::reading(context, move || Patterns::parse("pattern", [wanted.as_str()])).await?;
         let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
         let title = files::search_title(&pattern, &place);
-        Ok(Ready {
-            accesses: vec![place.access(AccessKind::Read)],
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: title.clone(),
+        Ok(Ready::looking(
+            vec![place.access(AccessKind::Read)],
             title,
-            task: Task { place, patterns, pattern, limits: Limits::default() },
-        })
+            Task { place, patterns, pattern, limits: Limits::default() },
+        ))
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use playhouse_policy::{AccessKind, Known};
-use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Map;
@@ -66,14 +65,11 @@ impl TypedTool for Grep {
         let place = files::resolve(context, files::or_workspace(path.as_deref())).await?;
         let title = files::search_title(&pattern, &place);
         let search = Search { place, matcher, include, limits: Limits::default() };
-        Ok(Ready {
-            accesses: vec![search.place.access(AccessKind::Read).known(Known::Purpose)],
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: title.clone(),
+        Ok(Ready::looking(
+            vec![search.place.access(AccessKind::Read).known(Known::Purpose)],
             title,
-            task: Task { search, pattern },
-        })
+            Task { search, pattern },
+        ))
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

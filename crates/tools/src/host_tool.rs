@@ -60,12 +60,6 @@ pub struct HostTool {
     delivery: Option<Arc<dyn Delivery>>,
 }
 
-impl std::fmt::Debug for HostTool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HostTool").field("spec", &self.spec).field("risk", &self.risk).finish_non_exhaustive()
-    }
-}
-
 impl HostTool {
     /// A tool whose calls are events, and nothing else.
     ///

@@ -3,7 +3,6 @@
 mod tree;
 
 use playhouse_policy::AccessKind;
-use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::{Resolved, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -63,14 +62,11 @@ impl TypedTool for List {
         let ignore = if is_plain { parse()? } else { files::reading(context, parse).await? };
         let place = files::resolve(context, files::or_workspace(arguments.path.as_deref())).await?;
         let limits = Limits { entries: LOOKED_AT, ..Limits::default() };
-        Ok(Ready {
-            accesses: vec![place.access(AccessKind::Read)],
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: place.shown.clone(),
-            title: place.shown.clone(),
-            task: Task { place, ignore, limits },
-        })
+        Ok(Ready::looking(
+            vec![place.access(AccessKind::Read)],
+            place.shown.clone(),
+            Task { place, ignore, limits },
+        ))
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

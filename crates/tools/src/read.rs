@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, ErrorKind, Read as _};
 
 use playhouse_policy::AccessKind;
-use playhouse_protocol::record::{Effect, Recovery};
 use playhouse_workspace::door::{self, DoorError, Kind};
 use playhouse_workspace::{Reader, Resolved, Workspace, hash, would_wait, would_wait_for};
 use schemars::JsonSchema;
@@ -71,14 +70,11 @@ impl TypedTool for Read {
         // Counting from 0 is a common slip, and what is meant is clear.
         let offset = arguments.offset.unwrap_or(1).max(1);
         let place = files::resolve(context, &arguments.file_path).await?;
-        Ok(Ready {
-            accesses: vec![place.access(AccessKind::Read)],
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: place.shown.clone(),
-            title: place.shown.clone(),
-            task: Task { place, offset, limit },
-        })
+        Ok(Ready::looking(
+            vec![place.access(AccessKind::Read)],
+            place.shown.clone(),
+            Task { place, offset, limit },
+        ))
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {

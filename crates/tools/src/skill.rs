@@ -6,12 +6,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_policy::{Access, AccessKind, Zone};
 use playhouse_prompts::skills::Instructions;
 use playhouse_prompts::{PromptError, Skill as Found, SkillOwner, Skills};
-use playhouse_protocol::record::{Effect, Recovery};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -79,14 +78,7 @@ impl TypedTool for Skill {
         // Rules name skills by their names. It is the operator who keeps skills elsewhere, for sessions to load.
         let access =
             Access::path(AccessKind::Read, place.to_string_lossy(), Zone::Workspace).shown(&skill.name);
-        Ok(Ready {
-            accesses: vec![access],
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: name.clone(),
-            title: name,
-            task: Task { skills, skill, operator: self.operator.clone() },
-        })
+        Ok(Ready::looking(vec![access], name, Task { skills, skill, operator: self.operator.clone() }))
     }
 
     async fn execute(&self, task: Task, context: &CallContext) -> Result<ToolOutput, ToolError> {
@@ -107,7 +99,7 @@ impl Skill {
         if skill.owner == SkillOwner::Workspace || left_out.is_empty() {
             return;
         }
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged.lock();
         if logged.insert(skill.name.clone()) {
             let (folder, count) = (skill.folder.display(), left_out.len());
             let first = left_out.iter().take(MOST_LOGGED).cloned().collect::<Vec<_>>().join("; ");

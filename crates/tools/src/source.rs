@@ -188,12 +188,6 @@ impl ToolSources {
     }
 }
 
-impl std::fmt::Debug for ToolSources {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ToolSources").field("native", &self.native).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;

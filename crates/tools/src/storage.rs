@@ -15,8 +15,10 @@ mod walk;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self::folder::Folder;
 pub(crate) use self::folder::Writer;
@@ -281,12 +283,12 @@ impl Storage {
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<Arc<str>, Account>> {
-        lock(&self.0.tenants)
+        self.0.tenants.lock()
     }
 
     /// The folder, shared by all who write into it now.
     fn folder(&self, path: &Path) -> Arc<Folder> {
-        let mut folders = lock(&self.0.folders);
+        let mut folders = self.0.folders.lock();
         if let Some(folder) = folders.get(path).and_then(Weak::upgrade) {
             return folder;
         }
@@ -314,11 +316,6 @@ impl SessionStorage {
     pub fn alone(outputs: PathBuf) -> Self {
         Storage::default().session("", outputs, Vec::new())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves nothing half-written.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(result.output, format!("task_id: {ID}\nThe task is done.\n\nIt is in src/a.rs:3."));
         assert_eq!((result.title.as_str(), &result.metadata["sessionId"]), ("explore: find it", &json!(ID)));
         assert_eq!(result.metadata["background"], json!(false));
-        let handed = person.tasks.lock().unwrap().remove(0);
+        let handed = person.tasks.lock().remove(0);
         let expected = Work {
             title: "find it".to_owned(),
             prompt: "Find it.".to_owned(),
@@ -189,7 +189,7 @@ mod tests {
             let (result, person) = call(input, end(None)).await;
             let error = result.unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
-            assert!(person.tasks.lock().unwrap().is_empty());
+            assert!(person.tasks.lock().is_empty());
         }
     }
 

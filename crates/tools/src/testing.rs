@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_policy::Verdict;
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::message::CallInput;
@@ -34,13 +35,13 @@ pub struct Recorder {
 impl Recorder {
     /// All that was written so far.
     pub fn text(&self) -> String {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.text.lock().clone()
     }
 }
 
 impl OutputSink for Recorder {
     fn write(&self, text: &str) {
-        self.text.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+        self.text.lock().push_str(text);
     }
 }
 
@@ -141,7 +142,7 @@ impl Host for Person {
     }
 
     fn claims_rules(&self, file: &str) -> bool {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner).insert(file.to_owned())
+        self.rules.lock().insert(file.to_owned())
     }
 
     fn takes_tasks(&self, agent: &str) -> Result<(), ToolError> {
@@ -152,7 +153,7 @@ impl Host for Person {
     }
 
     fn hand_over(&self, work: Work) -> BoxFuture<'_, Result<WorkEnd, ToolError>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+        self.tasks.lock().push(work);
         let end = self.end.clone().ok_or_else(|| ToolError::Failed("nobody takes it".to_owned()));
         std::future::ready(end).boxed()
     }

@@ -158,14 +158,7 @@ impl TypedTool for TodoRead {
     type Task = ();
 
     async fn prepare(&self, _: Nothing, _: &CallContext) -> Result<Ready<()>, ToolError> {
-        Ok(Ready {
-            accesses: Vec::new(),
-            effect: Effect::None,
-            recovery: Recovery::Rerun,
-            preview: String::new(),
-            title: String::new(),
-            task: (),
-        })
+        Ok(Ready::looking(Vec::new(), "", ()))
     }
 
     async fn execute(&self, (): (), context: &CallContext) -> Result<ToolOutput, ToolError> {

@@ -256,15 +256,6 @@ impl Receive for CappedBuffer {
     }
 }
 
-impl std::fmt::Debug for CappedBuffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CappedBuffer")
-            .field("bytes", &self.bytes)
-            .field("file", &self.file)
-            .finish_non_exhaustive()
-    }
-}
-
 fn count(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }

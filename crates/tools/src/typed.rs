@@ -35,6 +35,21 @@ pub struct Ready<T> {
     pub task: T,
 }
 
+impl<T> Ready<T> {
+    /// A call that only looks, and may do so again after a crash: its title is all that a person sees before.
+    pub fn looking(accesses: Vec<Access>, title: impl Into<String>, task: T) -> Self {
+        let title = title.into();
+        Self {
+            accesses,
+            effect: Effect::None,
+            recovery: Recovery::Rerun,
+            preview: title.clone(),
+            title,
+            task,
+        }
+    }
+}
+
 /// A tool with the types of its arguments and of its task. [`Typed`] makes a [`Tool`] of it.
 ///
 /// ```

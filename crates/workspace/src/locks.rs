@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 type Table = Mutex<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>;
@@ -67,14 +68,14 @@ impl PathLocks {
     }
 
     fn slot(&self, path: &Path) -> Arc<tokio::sync::Mutex<()>> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         table.entry(path.to_owned()).or_default().clone()
     }
 }
 
 impl Drop for PathGuard {
     fn drop(&mut self) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         for (path, held) in self.held.drain(..) {
             drop(held);
             // Slots are handed out under the table's lock only, so the count cannot grow meanwhile.
@@ -99,7 +100,7 @@ mod tests {
 
     impl PathLocks {
         fn entries(&self) -> usize {
-            self.table.lock().unwrap().len()
+            self.table.lock().len()
         }
     }
 

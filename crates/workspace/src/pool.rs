@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
@@ -56,14 +57,9 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Places {
-    /// What was locked is whole at any moment: nothing in here runs the work of others.
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next piece of work, and a place for it. Where there is none the thread that asks is none of the queue's any more.
     fn next(&self) -> Option<(Waiting, Place<'_>)> {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let Some((_, next)) = queue.waiting.pop_first() else {
             queue.threads -= 1;
             return None;
@@ -78,7 +74,7 @@ struct Place<'a>(&'a Places);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.queue().running -= 1;
+        self.0.queue.lock().running -= 1;
     }
 }
 
@@ -110,7 +106,7 @@ impl Drop for Thread {
     fn drop(&mut self) {
         let Some(places) = self.0.take() else { return };
         let (never, next) = {
-            let mut queue = places.queue();
+            let mut queue = places.queue.lock();
             queue.threads -= 1;
             let waiting = std::mem::take(&mut queue.waiting);
             let (never, waiting): (BTreeMap<_, _>, _) =
@@ -132,7 +128,7 @@ struct Asked<'a>(&'a Places, u64);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let never = self.0.queue().waiting.remove(&self.1);
+        let never = self.0.queue.lock().waiting.remove(&self.1);
         // What it holds may do anything when it is dropped.
         drop(never);
     }
@@ -146,12 +142,12 @@ impl Pool {
 
     /// How many pieces of work run.
     pub fn running(&self) -> usize {
-        self.0.queue().running
+        self.0.queue.lock().running
     }
 
     /// How many pieces of work wait their turn.
     pub fn waiting(&self) -> usize {
-        self.0.queue().waiting.len()
+        self.0.queue.lock().waiting.len()
     }
 
     /// [`run`](Self::run) for what only looks at files, and takes no longer than going to another thread does: a path, a small file.
@@ -197,7 +193,7 @@ impl Pool {
         });
         let waiting = Waiting { work, runtime: runtime.clone() };
         let (number, needs_thread) = {
-            let mut queue = self.0.queue();
+            let mut queue = self.0.queue.lock();
             let (number, needs_thread) = (queue.came, queue.threads < self.0.limit);
             queue.came += 1;
             queue.threads += usize::from(needs_thread);

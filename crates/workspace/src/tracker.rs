@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::ContentHash;
 
@@ -39,7 +40,7 @@ impl FileTracker {
 
     /// The session has seen, or made, the content `hash` of the file at `path`.
     pub fn remember(&self, path: impl Into<PathBuf>, hash: ContentHash) {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         known.clock += 1;
         let at = known.clock;
         known.files.insert(path.into(), Seen { hash, at, is_outdated: false });
@@ -50,19 +51,19 @@ impl FileTracker {
 
     /// The content that the session has seen last of the file at `path`.
     pub fn known(&self, path: &Path) -> Option<ContentHash> {
-        self.lock().files.get(path).map(|seen| seen.hash)
+        self.known.lock().files.get(path).map(|seen| seen.hash)
     }
 
     /// Others changed the file at `path`: it is `content` now, if that is known.
     pub fn outdate(&self, path: &Path, content: Option<ContentHash>) {
-        if let Some(seen) = self.lock().files.get_mut(path) {
+        if let Some(seen) = self.known.lock().files.get_mut(path) {
             seen.is_outdated = content != Some(seen.hash);
         }
     }
 
     /// The files that others changed since the session saw them, by path; each is given once.
     pub fn take_outdated(&self) -> Vec<PathBuf> {
-        let mut known = self.lock();
+        let mut known = self.known.lock();
         let outdated = known.files.iter_mut().filter_map(|(path, seen)| {
             let is_outdated = std::mem::take(&mut seen.is_outdated);
             is_outdated.then(|| path.clone())
@@ -74,12 +75,12 @@ impl FileTracker {
 
     /// The session knows nothing of the file at `path` any more.
     pub fn forget(&self, path: &Path) {
-        self.lock().files.remove(path);
+        self.known.lock().files.remove(path);
     }
 
     /// The files that it knows, the one remembered last first.
     pub fn paths(&self) -> Vec<PathBuf> {
-        let known = self.lock();
+        let known = self.known.lock();
         let mut paths: Vec<(u64, &PathBuf)> =
             known.files.iter().map(|(path, seen)| (seen.at, path)).collect();
         paths.sort_unstable_by(|a, b| b.cmp(a));
@@ -88,16 +89,12 @@ impl FileTracker {
 
     /// How many files it knows.
     pub fn len(&self) -> usize {
-        self.lock().files.len()
+        self.known.lock().files.len()
     }
 
     /// Whether it knows no file.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,7 +150,7 @@ mod tests {
         for number in 0..=MOST_FILES {
             tracker.remember(path(number), hash(b"x"));
         }
-        assert!(tracker.lock().files.len() <= MOST_FILES);
+        assert!(tracker.known.lock().files.len() <= MOST_FILES);
         assert_eq!(tracker.known(&path(0)), None);
         assert_eq!(tracker.known(&path(MOST_FILES)), Some(hash(b"x")));
         assert_eq!(tracker.known(&path(MOST_FILES - 100)), Some(hash(b"x")));

@@ -18,11 +18,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use crate::repository::{Repository, Tracked};
@@ -281,7 +282,7 @@ impl TreeIndex {
         let Some(repository) = repository.ok().flatten() else { return };
         match repository.patient(ASKED).tracked().await {
             Ok(tracked) => {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 // Another call may have looked meanwhile.
                 if state.files.is_none() {
                     state.tracked = tracked;
@@ -295,7 +296,7 @@ impl TreeIndex {
 
     /// Begins to watch. What differs from now on is what the call changed. Blocks.
     pub fn begin(self: &Arc<Self>, watcher: &Watcher) -> Tracking {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.room.iter().position(|(turn, _)| *turn == watcher.turn);
         let room = known.map_or(self.limits.kept, |place| state.room.remove(place).1);
         let left = self.look(&mut state, room, false);
@@ -321,10 +322,6 @@ impl TreeIndex {
     /// The path from the workspace on; `None` for one that lies elsewhere.
     fn key(&self, path: &Path) -> Option<Box<[u8]>> {
         Some(path.strip_prefix(&self.root).ok()?.as_os_str().as_bytes().into())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at all files, and notes with each call that runs what differs. Gives what may still be kept.
@@ -460,7 +457,7 @@ impl TreeIndex {
     /// # Errors
     /// The files cannot be looked at, or are too many.
     pub fn changed_since(&self, since: Duration) -> Result<SeenChanges, String> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.look(&mut state, 0, false)?;
         let since = since.saturating_sub(BEHIND);
         let since = (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), i64::from(since.subsec_nanos()));
@@ -583,7 +580,7 @@ fn as_checked_out(object: Vec<u8>, size: u64) -> Option<Vec<u8>> {
 impl Tracking {
     /// The call goes on in the background.
     pub fn in_background(&self) {
-        let mut state = self.index.lock();
+        let mut state = self.index.state.lock();
         if let Some(running) = state.running.iter_mut().find(|running| running.id == self.id) {
             running.in_background = true;
         }
@@ -592,7 +589,7 @@ impl Tracking {
     /// What changed since it began. Blocks.
     pub fn end(self) -> SeenChanges {
         let index = Arc::clone(&self.index);
-        let mut state = index.lock();
+        let mut state = index.state.lock();
         // A failure stands with the call.
         let _ = index.look(&mut state, index.limits.kept, true);
         let place = state.running.iter().position(|running| running.id == self.id);
@@ -658,7 +655,7 @@ impl Tracking {
 
 impl Drop for Tracking {
     fn drop(&mut self) {
-        self.index.lock().running.retain(|running| running.id != self.id);
+        self.index.state.lock().running.retain(|running| running.id != self.id);
     }
 }
 

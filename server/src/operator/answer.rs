@@ -32,12 +32,6 @@ pub struct Operator {
     operations: Arc<dyn Operations>,
 }
 
-impl std::fmt::Debug for Operator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Operator").field("engine", &self.engine).finish_non_exhaustive()
-    }
-}
-
 impl Operator {
     /// Over this engine and the keys of the same store.
     pub fn new(engine: Engine, keys: Arc<Keys>, operations: Arc<dyn Operations>) -> Self {

@@ -119,26 +119,8 @@ impl From<IdError> for Failure {
     }
 }
 
-impl From<Failure> for Named {
-    fn from(failure: Failure) -> Self {
-        Self(failure)
-    }
-}
-
-impl From<Problem> for Named {
-    fn from(problem: Problem) -> Self {
-        Self(problem.into())
-    }
-}
-
-impl From<CommandError> for Named {
-    fn from(error: CommandError) -> Self {
-        Self(error.into())
-    }
-}
-
-impl From<IdError> for Named {
-    fn from(error: IdError) -> Self {
+impl<E: Into<Failure>> From<E> for Named {
+    fn from(error: E) -> Self {
         Self(error.into())
     }
 }

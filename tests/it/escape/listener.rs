@@ -2,8 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Nobody takes longer to ask.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +36,7 @@ impl Listener {
 
     /// Whether `mark` was asked for, and not only named on the way to something else.
     pub(super) fn was_reached(&self, mark: &str) -> bool {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.asked.lock();
         asked.iter().any(|line| {
             line == mark || line.split(' ').nth(1).is_some_and(|path| path.trim_start_matches('/') == mark)
         })
@@ -45,7 +47,7 @@ impl Listener {
         let _ = stream.set_read_timeout(Some(PATIENCE));
         let mut lines = BufReader::new(&stream).lines();
         let Some(Ok(first)) = lines.next() else { return };
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(first.trim().to_owned());
+        self.asked.lock().push(first.trim().to_owned());
         // What is left unread would cut the connection off.
         let _ = lines.take_while(|line| line.as_ref().is_ok_and(|line| !line.is_empty())).count();
         let path = first.split(' ').nth(1).unwrap_or_default();

@@ -96,7 +96,7 @@ fn what_is_not_remembered_any_more_is_not_told_as_unchanged() {
     let (hub, ids) = (Hub::new(1, 1), sessions(5));
     let mine = owner("a", "/a");
     let _watching = hub.listen(&mine.tenant, None, |_| true);
-    lock(&hub.lane(Some(&mine.tenant)).inner).remembered = 4;
+    hub.lane(Some(&mine.tenant)).inner.lock().remembered = 4;
     for id in &ids {
         hub.outlet(*id, mine.clone()).write([event(*id)]);
     }
@@ -111,7 +111,7 @@ fn a_session_that_was_forgotten_or_has_two_outlets_is_told_when_it_changes_again
     let (hub, ids) = (Hub::new(1, 1), sessions(5));
     let mine = owner("a", "/a");
     let _watching = hub.listen(&mine.tenant, None, |_| true);
-    lock(&hub.lane(Some(&mine.tenant)).inner).remembered = 4;
+    hub.lane(Some(&mine.tenant)).inner.lock().remembered = 4;
     let outlets: Vec<Outlet> = ids.iter().map(|id| hub.outlet(*id, mine.clone())).collect();
     let again = hub.outlet(ids[0], mine.clone());
     let changed_after = |after| {
@@ -131,7 +131,7 @@ fn a_session_that_was_forgotten_or_has_two_outlets_is_told_when_it_changes_again
     write(&outlets[0]);
     write(&outlets[1]);
     assert_eq!(changed_after(8).len(), 2);
-    assert_eq!(lock(&outlets[0].lane.inner).changed.len(), 3);
+    assert_eq!(outlets[0].lane.inner.lock().changed.len(), 3);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn nobody_keeps_old_events() {
     let (mine, began) = (owner("a", "/a"), Instant::now());
     let _watching = hub.listen(&mine.tenant, None, |_| true);
     let outlet = hub.outlet(ids[0], mine.clone());
-    let kept = || lock(&hub.lane(Some(&mine.tenant)).inner).events.len();
+    let kept = || hub.lane(Some(&mine.tenant)).inner.lock().events.len();
     hub.age(began);
     outlet.write([event(ids[0]), event(ids[0])]);
     hub.age(began + KEPT_TO);
@@ -172,7 +172,7 @@ fn all_tenants_together_keep_what_the_budget_allows() {
     for mine in &tenants {
         let outlet = hub.outlet(ids[0], mine.clone());
         (0..20).for_each(|_| outlet.write([event(ids[0])]));
-        let kept = |owner: &Owner| lock(&hub.lane(Some(&owner.tenant)).inner).bytes;
+        let kept = |owner: &Owner| hub.lane(Some(&owner.tenant)).inner.lock().bytes;
         let sum: usize = tenants.iter().map(kept).sum();
         assert_eq!(sum, hub.lanes.bytes.load(Relaxed));
         assert!(sum <= 8 * 1_000, "{sum}");
@@ -194,7 +194,7 @@ fn nothing_is_kept_where_nobody_reads_or_may_come_back() {
     let write = |number: usize| outlets[number].write([event(ids[number]), event(ids[number])]);
     let kept = || {
         let lane = hub.lane(Some(&mine.tenant));
-        let inner = lock(&lane.inner);
+        let inner = lane.inner.lock();
         (inner.events.len(), inner.changed.len())
     };
     write(0);

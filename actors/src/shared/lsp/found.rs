@@ -5,9 +5,10 @@ use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fs_err::os::unix::fs::OpenOptionsExt as _;
+use parking_lot::Mutex;
 use playhouse_lsp::ServerEntry;
 use playhouse_sandbox::process::Environment;
 use sha2::{Digest as _, Sha256};
@@ -173,7 +174,7 @@ fn hash_of(program: &Path) -> Option<[u8; 32]> {
         facts.ctime(),
         facts.ctime_nsec(),
     );
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = || KNOWN.lock();
     if let Some((_, hash)) = known().get_or_insert_default().get(program).filter(|(known, _)| *known == stamp)
     {
         return Some(*hash);

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_lsp::{CLOSED, Client, ServerEntry, Start};
 use playhouse_protocol::walls::{Sandbox, Strength, WallsAllowed};
 use playhouse_sandbox::process::{
@@ -15,9 +16,9 @@ use playhouse_sandbox::{Walls, WallsSpec, blocking};
 use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 
+use super::LspLimits;
 use super::found::{FoundServer, identity};
 use super::running::Running;
-use super::{LspLimits, lock};
 use crate::shared::{Kind, StartError, Started};
 
 /// Names of the environment of this process that every server gets.
@@ -93,7 +94,7 @@ pub(super) struct Ground {
 impl Ground {
     /// The servers that run.
     pub(super) fn running(&self) -> Vec<(ServerKey, Arc<Running>)> {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         running.retain(|(_, server)| server.strong_count() > 0);
         let alive = running.iter().filter_map(|(key, server)| Some((key.clone(), server.upgrade()?)));
         alive.filter(|(_, server)| server.client.ended().is_none()).collect()
@@ -268,7 +269,7 @@ impl Kind for Servers {
             };
             let closed = client.gone();
             let running = Arc::new(Running::new(client, program.clone()));
-            lock(&self.0.running).push((key.clone(), Arc::downgrade(&running)));
+            self.0.running.lock().push((key.clone(), Arc::downgrade(&running)));
             (self.0.changed)();
             let changed = Arc::clone(&self.0.changed);
             let ended = async move {

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use metrics::histogram;
+use parking_lot::Mutex;
 use playhouse_lsp::{Known, Problem, RequestError, Touch};
 use playhouse_protocol::metric::Metric;
 use playhouse_tools::changed::{FileWrite, path_text};
@@ -18,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::kind::{ServerKey, Servers};
 use super::report::{self, Checked};
 use super::running::Running;
-use super::{Inner, Job, Lease, Standing, lock};
+use super::{Inner, Job, Lease, Standing};
 use crate::base::spawn_on;
 
 /// How long a call waits for a server that runs, before and after its edit together.
@@ -99,7 +100,7 @@ impl LspObserver {
         // What was said before something else changed may not hold any more.
         let said = |path: &PathBuf| running.said(path).filter(|_| running.is_current(path));
         let known: Vec<_> = paths.into_iter().map(|path| (path.clone(), said(&path))).collect();
-        let mut before = lock(&self.before);
+        let mut before = self.before.lock();
         before.known.extend(known);
         before.beside.insert(job.key.clone(), running.client.beside());
         drop(before);
@@ -114,14 +115,14 @@ impl CallObserver for LspObserver {
                 return;
             }
             let begun = Instant::now();
-            lock(&self.before).is_edit = true;
+            self.before.lock().is_edit = true;
             let written = call.written().map(PathBuf::from);
             for job in self.servers.jobs(&self.scope, written).await {
                 let until = begun + BEFORE;
                 // What is not known in time is asked for after the edit.
                 drop(timeout_at(until, self.prepare(&job, context, until)).await);
             }
-            lock(&self.before).waited = begun.elapsed();
+            self.before.lock().waited = begun.elapsed();
         }
         .boxed()
     }
@@ -133,7 +134,7 @@ impl CallObserver for LspObserver {
     ) -> BoxFuture<'a, ()> {
         async move {
             let mut writes = context.writes.files();
-            if !lock(&self.before).is_edit {
+            if !self.before.lock().is_edit {
                 // Of a command that wrote many a server hears when it is asked for them.
                 writes.truncate(MOST_PASSED);
             }
@@ -144,7 +145,7 @@ impl CallObserver for LspObserver {
             if jobs.is_empty() {
                 return;
             }
-            let Before { is_edit, waited, known, mut beside } = std::mem::take(&mut *lock(&self.before));
+            let Before { is_edit, waited, known, mut beside } = std::mem::take(&mut *self.before.lock());
             let until = Instant::now() + WAIT.saturating_sub(waited);
             for job in jobs {
                 let of_job = |write: &&FileWrite| job.paths.contains(&write.path);
@@ -188,7 +189,7 @@ impl CallObserver for LspObserver {
     }
 
     fn tell(&self, ended: &mut Result<ToolOutput, ToolError>) {
-        let Some(notes) = lock(&self.servers.notes).remove(&self.scope.session) else { return };
+        let Some(notes) = self.servers.notes.lock().remove(&self.scope.session) else { return };
         let notes = notes.join("\n");
         match ended {
             Ok(output) => output.output.insert_str(0, &format!("{notes}\n\n")),

@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use parking_lot::Mutex;
 use playhouse_lsp::{Client, Known, Problem, RequestError, Touch};
 use playhouse_sandbox::blocking;
 use playhouse_sandbox::process::Program;
 use playhouse_tools::changed::FileState;
 use playhouse_workspace::Workspace;
 use tokio::time::{Instant, timeout};
-
-use super::lock;
 
 /// Files that a server is shown at once. Beyond it those are closed that were used longest ago.
 const MOST_SHOWN: usize = 200;
@@ -98,7 +97,7 @@ impl Running {
         paths: &[PathBuf],
     ) -> Result<(), RequestError> {
         let mut known: HashMap<PathBuf, Option<Stamp>> = {
-            let files = lock(&self.files);
+            let files = self.files.lock();
             files.shown.iter().map(|(path, disk)| (path.clone(), Some(disk.stamp))).collect()
         };
         for path in paths {
@@ -115,7 +114,7 @@ impl Running {
             match content {
                 Some((stamp, text)) => {
                     let is_news = self.client.show(&path, &text).await?;
-                    let mut files = lock(&self.files);
+                    let mut files = self.files.lock();
                     files.changes += u64::from(is_news);
                     let used = files.clock;
                     files.shown.insert(path, OnDisk { stamp, used });
@@ -124,7 +123,7 @@ impl Running {
             }
         }
         let oldest = {
-            let mut files = lock(&self.files);
+            let mut files = self.files.lock();
             files.clock += 1;
             let now = files.clock;
             for path in paths {
@@ -144,7 +143,7 @@ impl Running {
 
     /// Others changed files. What was said until now may not hold any more.
     pub(super) async fn hear(&self, changes: &[(PathBuf, Touch)]) {
-        lock(&self.files).changes += 1;
+        self.files.lock().changes += 1;
         match timeout(HEARING, self.client.touched(changes)).await {
             Ok(Ok(())) => {}
             // It is told what changed in the files that it is shown.
@@ -154,7 +153,7 @@ impl Running {
 
     async fn close(&self, path: &Path) -> Result<(), RequestError> {
         self.client.close(path).await?;
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         files.said.remove(path);
         files.changes += u64::from(files.shown.remove(path).is_some());
         Ok(())
@@ -162,17 +161,17 @@ impl Running {
 
     /// Whether a file is shown.
     pub(super) fn shows(&self, path: &Path) -> bool {
-        lock(&self.files).shown.contains_key(path)
+        self.files.lock().shown.contains_key(path)
     }
 
     /// What was said of a file last.
     pub(super) fn said(&self, path: &Path) -> Option<Arc<[Problem]>> {
-        lock(&self.files).said.get(path).map(|said| Arc::clone(&said.problems))
+        self.files.lock().said.get(path).map(|said| Arc::clone(&said.problems))
     }
 
     /// Whether nothing that is shown changed since it was said what is wrong with a file.
     pub(super) fn is_current(&self, path: &Path) -> bool {
-        let files = lock(&self.files);
+        let files = self.files.lock();
         files.said.get(path).is_some_and(|said| said.changes == files.changes)
     }
 
@@ -182,10 +181,10 @@ impl Running {
         paths: &[PathBuf],
         until: Instant,
     ) -> Vec<Result<Known, RequestError>> {
-        let changes = lock(&self.files).changes;
+        let changes = self.files.lock().changes;
         let patience = until.saturating_duration_since(Instant::now());
         let asked = join_all(paths.iter().map(|path| self.client.diagnose(path, patience))).await;
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         for (path, known) in paths.iter().zip(&asked) {
             if let Ok(Known::Found { problems, .. }) = known {
                 files.said.insert(path.clone(), Said { problems: problems.as_slice().into(), changes });

@@ -122,14 +122,7 @@ impl TypedTool for LspTool {
         let mut accesses = vec![place.access(AccessKind::Read)];
         let question = Question { operation, path: place.path, shown: place.shown, spot, words };
         if !apply {
-            return Ok(Ready {
-                accesses,
-                effect: Effect::None,
-                recovery: Recovery::Rerun,
-                preview: title.clone(),
-                title,
-                task: Task::Ask(question),
-            });
+            return Ok(Ready::looking(accesses, title, Task::Ask(question)));
         }
         let rewrites = self.unless_cancelled(context, question.rename(self, context)).await?;
         accesses.extend(rewrites.accesses());

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_mcp::names::mixes_up;
 use playhouse_mcp::{MOST_CONTENT, ServerEntry, Transport, WORKSPACE_FILE, WorkspaceServer, declared_in};
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_tools::{Agreed, ToolScope};
 
-use super::lock;
 use crate::shared::consents::Consents;
 
 /// Number of workspaces whose servers are known.
@@ -86,7 +86,7 @@ impl Declarations {
     /// Reads what a workspace declares. Whether that is something else than before. Blocks.
     pub(super) fn look(&self, workspace: &Arc<Path>) -> bool {
         let found = self.read(workspace);
-        let mut workspaces = lock(&self.workspaces);
+        let mut workspaces = self.workspaces.lock();
         let changed =
             !workspaces.get(workspace).map_or_else(|| found.is_empty(), |known| known.is_as(&found));
         if found.is_empty() {
@@ -136,7 +136,7 @@ impl Declarations {
 
     /// What was found in a workspace when it was read last.
     pub(super) fn found(&self, workspace: &Path) -> Arc<Found> {
-        lock(&self.workspaces).get(workspace).map(Arc::clone).unwrap_or_default()
+        self.workspaces.lock().get(workspace).map(Arc::clone).unwrap_or_default()
     }
 
     /// The servers of a workspace that people are asked about, for sessions of a tenant.
@@ -169,24 +169,24 @@ impl Declarations {
         let is_it = |declared: &&Arc<Declared>| declared.hash == hash;
         let own = self.own.iter().find(is_it).map(Arc::clone);
         own.or_else(|| {
-            let workspaces = lock(&self.workspaces);
+            let workspaces = self.workspaces.lock();
             workspaces.values().find_map(|found| found.servers.iter().find(is_it).map(Arc::clone))
         })
     }
 
     /// Whether people agreed to a workspace's server for this session.
     pub(super) fn is_agreed(&self, scope: &ToolScope, hash: &str) -> bool {
-        lock(&self.agreed).is_agreed(scope, hash)
+        self.agreed.lock().is_agreed(scope, hash)
     }
 
     /// Whether people agreed to it for any session of a tenant.
     pub(super) fn serves_any(&self, tenant: &str, hash: &str) -> bool {
-        lock(&self.agreed).serves_any(tenant, hash)
+        self.agreed.lock().serves_any(tenant, hash)
     }
 
     /// Notes for whom people agreed to a workspace's server. Whether that is more or less than before.
     pub(super) fn agree(&self, scope: &ToolScope, hash: &str, to: Agreed) -> bool {
-        lock(&self.agreed).agree(scope, hash, to)
+        self.agreed.lock().agree(scope, hash, to)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Servers of tools as leased children: where each runs, and how it is started and stopped.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_mcp::{Connection, OpenError, Place, ServerSandbox, Transport};
 use playhouse_protocol::walls::{Sandbox, Strength};
 use playhouse_sandbox::process::Scope;
@@ -12,11 +13,11 @@ use playhouse_sandbox::{Walls, WallsSpec, blocking};
 use playhouse_tools::web::Door;
 use sha2::{Digest as _, Sha256};
 
+use super::OF_WORKSPACES;
 use super::declared::{Declarations, Declared};
 use super::key::ServerKey;
 use super::known::Known;
 use super::login::Logins;
-use super::{OF_WORKSPACES, lock};
 use crate::base::spawn;
 use crate::shared::{Kind, StartError, Started};
 
@@ -145,7 +146,7 @@ impl Kind for Servers {
             {
                 // Those of workspaces may have any name: they are counted together.
                 let label = declared.of.as_ref().map_or(declared.entry.name.as_str(), |_| OF_WORKSPACES);
-                let mut running = lock(&self.running);
+                let mut running = self.running.lock();
                 running.retain(|(_, connection)| connection.strong_count() > 0);
                 running.push((label.into(), Arc::downgrade(&connection)));
             }

@@ -1,8 +1,9 @@
 //! What is known of the tools of servers, whether they run or not.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_mcp::{KeptLists, Listing, OfferedTool, offered};
 use playhouse_protocol::chat::ToolSpec;
 use playhouse_sandbox::blocking;
@@ -44,28 +45,20 @@ impl Known {
         let known = Self { kept, seen, own, changed: watch::Sender::new(0) };
         for declared in declared {
             if let Some(listing) = known.kept.load(&declared.hash) {
-                known.lock().insert(declared.hash.clone(), Seen::of(declared, listing));
+                known.seen.lock().insert(declared.hash.clone(), Seen::of(declared, listing));
             }
         }
         Arc::new(known)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_own(&self) -> MutexGuard<'_, HashMap<ServerKey, Seen>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What is known of all servers of an entry.
     pub(super) fn of(&self, hash: &str) -> Option<Seen> {
-        self.lock().get(hash).cloned()
+        self.seen.lock().get(hash).cloned()
     }
 
     /// What is known of one.
     pub(super) fn of_key(&self, key: &ServerKey) -> Option<Seen> {
-        let own = self.lock_own().get(key).cloned();
+        let own = self.own.lock().get(key).cloned();
         own.or_else(|| self.of(&key.hash))
     }
 
@@ -94,10 +87,10 @@ impl Known {
                 if let Err(error) = self.kept.save(&declared.hash, &seen.listing) {
                     tracing::warn!(server = declared.entry.name, %error, "the list of a server's tools cannot be kept");
                 }
-                self.lock().insert(declared.hash.clone(), seen.clone());
+                self.seen.lock().insert(declared.hash.clone(), seen.clone());
             }
             {
-                let mut own = self.lock_own();
+                let mut own = self.own.lock();
                 if own.len() >= MOST_OWN {
                     // They begin with what is kept.
                     own.clear();

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_mcp::{Authorizer, Begun, LoginError, Loopback, Need, Redirected, ServerEntry, Vault};
 use playhouse_protocol::operator::{BY_HAND_TENANT, LOCAL_TENANT};
 use playhouse_tools::web::Door;
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::key::ServerKey;
-use super::{McpServers, McpState, lock};
+use super::{McpServers, McpState};
 use crate::base::spawn_on;
 
 /// How long the engine waits for the browser that comes back to it: as long as the login may take.
@@ -76,7 +77,7 @@ impl Logins {
 
     /// The login of a tenant at the server of an entry; `None` for one that has none.
     pub(super) fn of(&self, entry: &ServerEntry, tenant: &str) -> Option<Authorizer> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         // What the operator calls by hand uses the operator's logins.
         let tenant = if tenant == BY_HAND_TENANT { LOCAL_TENANT } else { tenant };
         let made = || Authorizer::new(entry, self.door.clone(), Some((&self.vault, tenant)));
@@ -85,30 +86,30 @@ impl Logins {
 
     /// The login at a server that is being started.
     pub(super) fn of_start(&self, entry: &ServerEntry, key: &ServerKey) -> Option<Authorizer> {
-        lock(&self.changed).remove(&(Arc::clone(&key.tenant), Arc::clone(&key.hash)));
+        self.changed.lock().remove(&(Arc::clone(&key.tenant), Arc::clone(&key.hash)));
         self.of(entry, &key.tenant)
     }
 
     /// Whether the login at a server changed since it was started last.
     pub(super) fn has_changed(&self, key: &ServerKey) -> bool {
-        lock(&self.changed).contains(&(Arc::clone(&key.tenant), Arc::clone(&key.hash)))
+        self.changed.lock().contains(&(Arc::clone(&key.tenant), Arc::clone(&key.hash)))
     }
 
     /// Whom to tell how a login ended.
     fn waits(&self, state: &str) -> watch::Sender<Ended> {
         let ends = watch::Sender::new(None);
-        lock(&self.waiting).insert(state.to_owned(), ends.clone());
+        self.waiting.lock().insert(state.to_owned(), ends.clone());
         ends
     }
 
     fn ended(&self, state: &str) {
-        lock(&self.waiting).remove(state);
+        self.waiting.lock().remove(state);
     }
 
     /// What has to be done before a server can be used: by a tenant, or by any.
     pub(super) fn needs(&self, entry: &ServerEntry, tenant: Option<&str>) -> Option<McpState> {
         let hash = entry.hash();
-        let known = lock(&self.known);
+        let known = self.known.lock();
         let own = known
             .iter()
             .filter(|((whose, of), _)| **of == *hash && tenant.is_none_or(|tenant| *tenant == **whose));
@@ -184,7 +185,7 @@ impl McpServers {
     /// # Errors
     /// There is no such login, or it failed.
     pub async fn login_ended(&self, state: &str) -> Result<(), LoginFailure> {
-        let ended = lock(&self.0.logins.waiting).get(state).map(watch::Sender::subscribe);
+        let ended = self.0.logins.waiting.lock().get(state).map(watch::Sender::subscribe);
         let gone = || LoginFailure::Failed("no such login is under way: begin it anew".to_owned());
         let mut ended = ended.ok_or_else(gone)?;
         let ended = ended.wait_for(Option::is_some).await.map_err(|_| gone())?.clone();
@@ -219,7 +220,7 @@ impl McpServers {
         let own = children.filter(|child| *child.key.hash == declared.hash && *child.key.tenant == *tenant);
         for child in own {
             let of = (Arc::clone(&child.key.tenant), Arc::clone(&child.key.hash));
-            lock(&self.0.logins.changed).insert(of);
+            self.0.logins.changed.lock().insert(of);
             self.0.leases.restart(&child.key);
         }
         self.0.known.change();
@@ -249,10 +250,10 @@ mod tests {
         assert!(logins.of(&entry, "acme").is_some());
         assert!(logins.of(&ServerEntry::stdio("files", "x", Vec::new()), "acme").is_none());
         assert_eq!(logins.needs(&entry, None), None);
-        assert!(logins.waiting.lock().unwrap().is_empty());
+        assert!(logins.waiting.lock().is_empty());
         let ends = logins.waits("state");
         ends.send_replace(Some(Ok(())));
         logins.ended("state");
-        assert!(logins.waiting.lock().unwrap().is_empty());
+        assert!(logins.waiting.lock().is_empty());
     }
 }

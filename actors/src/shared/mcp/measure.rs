@@ -8,7 +8,7 @@ use playhouse_mcp::Connection;
 use playhouse_protocol::metric::Metric;
 use playhouse_sandbox::process::{GroupUse, use_of_groups};
 
-use super::{McpServers, OF_WORKSPACES, lock};
+use super::{McpServers, OF_WORKSPACES};
 
 impl McpServers {
     /// Tells the recorder what the processes of each server use. Blocks.
@@ -25,7 +25,7 @@ impl McpServers {
     /// What the processes of each server of the operator use, and those of all that workspaces declare. Blocks.
     pub(super) fn uses(&self) -> BTreeMap<String, GroupUse> {
         let running: Vec<(Arc<str>, Arc<Connection>)> = {
-            let mut running = lock(&self.0.running);
+            let mut running = self.0.running.lock();
             running.retain(|(_, connection)| connection.strong_count() > 0);
             let alive = |(name, connection): &(Arc<str>, Weak<Connection>)| {
                 let connection = connection.upgrade().filter(|connection| connection.end().is_none())?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::caller::SessionCaller;
-use super::{McpServers, McpState, ServerKey, lock};
+use super::{McpServers, McpState, ServerKey};
 
 /// What separates a server from its prompt in the name of a command: no name of a template has it.
 const SEPARATOR: char = ':';
@@ -27,7 +27,7 @@ impl McpServers {
     /// The prompts of the servers that `scope` may use, as far as their lists are known. Servers of which nothing is known are asked.
     pub(crate) fn prompts(&self, scope: &ToolScope) -> Vec<ServerPrompt> {
         let inner = &self.0;
-        let disabled = lock(&inner.disabled).clone();
+        let disabled = inner.disabled.lock().clone();
         let mut taken = HashSet::new();
         let usable = inner.declared.of(scope);
         let mut prompts = Vec::new();

@@ -238,7 +238,7 @@ async fn a_server_that_did_not_answer_is_waited_for_again_only_when_it_has() {
     assert!(servers.ready(&scope).now_or_never().is_some());
     asked.wait_for(HashMap::is_empty).await.unwrap();
     assert!(!names(&servers.tools(&scope)).is_empty());
-    assert!(lock(&servers.0.silent).is_empty());
+    assert!(servers.0.silent.lock().is_empty());
     servers.stop_all(Duration::from_secs(60)).await;
 }
 

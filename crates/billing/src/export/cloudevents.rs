@@ -43,10 +43,10 @@ struct Data<'a> {
     input: u64,
     cache_read: u64,
     cache_write_5m: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "playhouse_protocol::is_default")]
     cache_write_30m: u64,
     cache_write_1h: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "playhouse_protocol::is_default")]
     cache_write_12h: u64,
     output: u64,
     reasoning: u64,
@@ -82,11 +82,6 @@ struct Data<'a> {
 #[derive(Serialize)]
 struct ClosedData<'a> {
     until: &'a str,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl<'a> Data<'a> {

@@ -10,7 +10,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, ToolChoice};
+use crate::head::Head;
 
 /// The version of the wire format that is spoken here.
 const VERSION: &str = "2023-06-01";
@@ -43,11 +43,8 @@ impl Dialect for Anthropic {
         request::write_message(message, context, out);
     }
 
-    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
-        match tool_choice {
-            ToolChoice::None if tools => r#"],"tool_choice":{"type":"none"}}"#,
-            _ => "]}",
-        }
+    fn no_calls(&self) -> &'static str {
+        r#"],"tool_choice":{"type":"none"}}"#
     }
 
     fn cache_marker(&self) -> &'static str {

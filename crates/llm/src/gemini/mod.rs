@@ -11,7 +11,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, ToolChoice};
+use crate::head::Head;
 
 /// The version of the wire format that is spoken here.
 const VERSION: &str = "v1beta";
@@ -44,11 +44,8 @@ impl Dialect for Gemini {
         request::write_message(message, context, &mut out.bytes);
     }
 
-    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
-        match tool_choice {
-            ToolChoice::None if tools => r#"],"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}}"#,
-            _ => "]}",
-        }
+    fn no_calls(&self) -> &'static str {
+        r#"],"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}}"#
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

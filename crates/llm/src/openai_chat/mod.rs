@@ -13,7 +13,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{CallIdForm, Head, ToolChoice};
+use crate::head::{CallIdForm, Head};
 
 /// The dialect.
 pub(crate) struct OpenaiChat;
@@ -41,13 +41,6 @@ impl Dialect for OpenaiChat {
 
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
         request::write_message(message, context, &mut out.bytes);
-    }
-
-    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
-        match tool_choice {
-            ToolChoice::None if tools => r#"],"tool_choice":"none"}"#,
-            _ => "]}",
-        }
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

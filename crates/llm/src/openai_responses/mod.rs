@@ -11,7 +11,7 @@ use crate::UsageConvention;
 use crate::call_ids::IdForm;
 use crate::decode::Decode;
 use crate::dialect::{Context, Dialect, Wire};
-use crate::head::{Head, ToolChoice};
+use crate::head::Head;
 
 /// The dialect.
 pub(crate) struct OpenaiResponses;
@@ -36,13 +36,6 @@ impl Dialect for OpenaiResponses {
 
     fn write_message(&self, message: &ChatMessage, context: &mut Context<'_>, out: &mut Wire) {
         request::write_message(message, context, &mut out.bytes);
-    }
-
-    fn tail(&self, tool_choice: ToolChoice, tools: bool) -> &'static str {
-        match tool_choice {
-            ToolChoice::None if tools => r#"],"tool_choice":"none"}"#,
-            _ => "]}",
-        }
     }
 
     fn decoder(&self, usage: UsageConvention) -> Box<dyn Decode> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use playhouse_protocol::SessionId;
@@ -122,7 +122,7 @@ impl Connection {
         };
         let asker = host.map(Asker::new);
         let _calling = asker.as_ref().map(|asker| self.handler.calling(session, asker));
-        let is_task = self.tasks.lock().unwrap_or_else(PoisonError::into_inner).contains(&tool);
+        let is_task = self.tasks.lock().contains(&tool);
         let params =
             Map::from_iter([("name".to_owned(), tool.into()), ("arguments".to_owned(), arguments.into())]);
         let bounds = Bounds {

@@ -4,8 +4,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::SessionId;
 use rmcp::ClientHandler;
 use rmcp::model::{
@@ -105,7 +106,7 @@ pub(super) struct Calling<'a> {
 
 impl Drop for Calling<'_> {
     fn drop(&mut self) {
-        self.handler.callers().running.retain(|(number, ..)| *number != self.number);
+        self.handler.callers.lock().running.retain(|(number, ..)| *number != self.number);
     }
 }
 
@@ -126,17 +127,9 @@ impl Drop for Asking<'_> {
 }
 
 impl Handler {
-    fn sinks(&self) -> MutexGuard<'_, Sinks> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn callers(&self) -> MutexGuard<'_, Callers> {
-        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a call that runs: questions of the server may be put to the people behind it.
     pub(super) fn calling(&self, session: SessionId, asker: &Arc<Asker>) -> Calling<'_> {
-        let mut callers = self.callers();
+        let mut callers = self.callers.lock();
         let number = callers.next;
         callers.next += 1;
         callers.running.push((number, session, Arc::clone(asker)));
@@ -145,7 +138,7 @@ impl Handler {
 
     /// Tells progress of a call to a sink, also what came before.
     pub(super) fn watch(&self, token: ProgressToken, sink: ProgressSink) {
-        let mut sinks = self.sinks();
+        let mut sinks = self.progress.lock();
         let (own, others) = sinks.early.drain(..).partition::<VecDeque<_>, _>(|(early, _)| *early == token);
         sinks.early = others;
         sinks.sinks.insert(token, Arc::clone(&sink));
@@ -154,7 +147,7 @@ impl Handler {
     }
 
     pub(super) fn unwatch(&self, token: &ProgressToken) {
-        self.sinks().sinks.remove(token);
+        self.progress.lock().sinks.remove(token);
     }
 
     /// Asks the people behind the session whose calls run, if they are all of one.
@@ -171,7 +164,8 @@ impl Handler {
         };
         // Which of several calls of a session it is about cannot be told: all have the same people behind them.
         let asker = self
-            .callers()
+            .callers
+            .lock()
             .running
             .iter()
             .find(|(_, of, _)| *of == session)
@@ -315,7 +309,7 @@ impl ClientHandler for Handler {
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
         let ProgressNotificationParam { progress_token, progress, total, message, .. } = params;
         let progress = Progress { done: progress, total, message };
-        let mut sinks = self.sinks();
+        let mut sinks = self.progress.lock();
         let Some(sink) = sinks.sinks.get(&progress_token).cloned() else {
             if sinks.early.len() == EARLY {
                 sinks.early.pop_front();

@@ -1,6 +1,5 @@
 //! What a server offers: its tools, prompts and resources.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use playhouse_protocol::SessionId;
@@ -69,7 +68,7 @@ impl Connection {
             (listing.tools, listing.refused) = tools;
             let only_tasks = listing.tools.iter().filter(|tool| tool.execution.needs_a_task());
             let only_tasks = only_tasks.map(|tool| tool.name.clone()).collect();
-            *self.tasks.lock().unwrap_or_else(PoisonError::into_inner) = only_tasks;
+            *self.tasks.lock() = only_tasks;
             if let Link::Web(remote) = &self.link {
                 remote.knows(&listing.tools);
             }

@@ -6,8 +6,9 @@
 //!   their fields, which servers choose. Only those of the handshake and of subscriptions are read by it.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, CustomResult, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
     ServerJsonRpcMessage, ServerResult,
@@ -44,11 +45,11 @@ pub(super) struct Noise(Mutex<Diagnosis>);
 
 impl Noise {
     pub(super) fn known(&self) -> Diagnosis {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut Diagnosis)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock());
     }
 }
 

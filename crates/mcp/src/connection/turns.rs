@@ -5,8 +5,9 @@
 //!   tell whom it asks.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::SessionId;
 use tokio::sync::{oneshot, watch};
 
@@ -39,7 +40,7 @@ pub(super) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.turns.state.lock();
         if let Some(count) = state.running.get_mut(&self.session) {
             *count -= 1;
             if *count == 0 {
@@ -57,16 +58,12 @@ impl Turns {
         Arc::new(Self { state: Mutex::default(), ends: watch::Sender::new(0) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for the turn of a call of this session. Dropping the future gives up its place.
     pub(super) async fn take(self: &Arc<Self>, session: SessionId) -> Turn {
         loop {
             let (sender, turn) = oneshot::channel();
             {
-                let waiting = &mut self.lock().waiting;
+                let waiting = &mut self.state.lock().waiting;
                 match waiting.iter_mut().find(|(waiting, _)| *waiting == session) {
                     Some((_, calls)) => calls.push_back(sender),
                     None => waiting.push_back((session, VecDeque::from([sender]))),
@@ -82,31 +79,31 @@ impl Turns {
 
     /// The session whose calls run, if they are all of one.
     pub(super) fn only(&self) -> Option<SessionId> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut sessions = state.running.keys();
         sessions.next().copied().filter(|_| sessions.next().is_none())
     }
 
     /// Number of sessions whose calls run.
     pub(super) fn sessions(&self) -> usize {
-        self.lock().running.len()
+        self.state.lock().running.len()
     }
 
     /// From now on, calls of different sessions run one after another.
     pub(super) fn keep_apart(&self) {
-        self.lock().apart = true;
+        self.state.lock().apart = true;
     }
 
     /// Waits until no call of this session runs.
     pub(super) async fn left(&self, session: SessionId) {
         let mut ends = self.ends.subscribe();
-        while self.lock().running.contains_key(&session) && ends.changed().await.is_ok() {}
+        while self.state.lock().running.contains_key(&session) && ends.changed().await.is_ok() {}
     }
 
     /// Lets those begin who may.
     fn advance(self: &Arc<Self>) {
         loop {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let begun = state.next();
             drop(state);
             let Some((session, sender)) = begun else { return };

@@ -1,9 +1,10 @@
 //! The login of one tenant at one server.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use playhouse_sandbox::blocking;
 use playhouse_tools::web::{Door, HeaderValue};
 use rmcp::transport::auth::{AuthError, ClientCredentialsConfig, CredentialStore as _};
@@ -105,10 +106,6 @@ struct State {
     grant: Option<Grant>,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authorizer").field("server", &self.0.server).finish_non_exhaustive()
@@ -161,7 +158,7 @@ impl Authorizer {
 
     /// What has to be done before the server can be used, as far as it is known.
     pub fn need(&self) -> Option<Need> {
-        lock(&self.0.need).clone()
+        self.0.need.lock().clone()
     }
 
     /// Begins a login. The browser shall be sent back to `redirect`.
@@ -185,7 +182,7 @@ impl Authorizer {
         inner.note().await;
         let pending = pending?;
         let begun = pending.begun.clone();
-        let mut all = lock(&inner.pending);
+        let mut all = inner.pending.lock();
         let now = Instant::now();
         all.retain(|other| other.until > now);
         if all.len() >= LOGINS {
@@ -212,7 +209,7 @@ impl Authorizer {
 
     /// The state of the login that was begun last, for clients that do not tell it.
     pub fn last_state(&self) -> Option<String> {
-        lock(&self.0.pending).last().map(|pending| pending.begun.state.clone())
+        self.0.pending.lock().last().map(|pending| pending.begun.state.clone())
     }
 
     /// Forgets the login, and those that are under way. `false` if there was none.
@@ -230,9 +227,9 @@ impl Authorizer {
             None => state.grant.is_some(),
         };
         *state = State { is_loaded: true, grant: None };
-        lock(&inner.pending).clear();
-        *lock(&inner.need) = None;
-        *lock(&inner.last) = None;
+        inner.pending.lock().clear();
+        *inner.need.lock() = None;
+        *inner.last.lock() = None;
         inner.note().await;
         Ok(had)
     }
@@ -254,7 +251,7 @@ impl Authorizer {
                 }
             }
         };
-        (*lock(&self.0.last)).clone_from(&token);
+        (*self.0.last.lock()).clone_from(&token);
         Ok(token)
     }
 
@@ -271,7 +268,7 @@ impl Authorizer {
             renewed
         })
         .await?;
-        *lock(&self.0.last) = Some(token.clone());
+        *self.0.last.lock() = Some(token.clone());
         Ok(token)
     }
 
@@ -279,7 +276,7 @@ impl Authorizer {
     pub(crate) async fn widened(&self, used: Option<Token>, challenge: &str) -> Result<Token, Refused> {
         let (this, challenge) = (self.clone(), challenge.to_owned());
         let token = finished(async move { this.0.widened(used, challenge).await }).await?;
-        *lock(&self.0.last) = Some(token.clone());
+        *self.0.last.lock() = Some(token.clone());
         Ok(token)
     }
 
@@ -289,13 +286,13 @@ impl Authorizer {
             "it refuses the token that its login just brought: run `playhouse mcp auth {}`",
             self.0.server
         );
-        *lock(&self.0.need) = Some(Need::Login(reason.clone()));
+        *self.0.need.lock() = Some(Need::Login(reason.clone()));
         reason
     }
 
     /// A text without the token that requests are sent with.
     pub(crate) fn without_token(&self, text: &str) -> String {
-        let last = lock(&self.0.last).clone();
+        let last = self.0.last.lock().clone();
         let token = last.as_ref().and_then(|token| token.0.to_str().ok()?.strip_prefix("Bearer "));
         token.map_or_else(|| text.to_owned(), |token| text.replace(token, "…"))
     }
@@ -319,15 +316,15 @@ impl Inner {
 
     fn needs(&self, need: Need) -> Refused {
         let reason = need.reason().to_owned();
-        *lock(&self.need) = Some(need);
+        *self.need.lock() = Some(need);
         Refused::Need(reason)
     }
 
     /// Notes on disk what has to be done, if that changed.
     async fn note(&self) {
         let Some(file) = self.file.clone() else { return };
-        let need = lock(&self.need).clone();
-        if std::mem::replace(&mut *lock(&self.noted), need.clone()) == need {
+        let need = self.need.lock().clone();
+        if std::mem::replace(&mut *self.noted.lock(), need.clone()) == need {
             return;
         }
         let note = need.and_then(|need| serde_json::to_vec(&need).ok());
@@ -388,7 +385,7 @@ impl Inner {
     async fn refused(&self, used: Option<Token>, challenge: Option<String>) -> Result<Token, Refused> {
         let mut state = self.state.lock().await;
         if challenge.is_some() {
-            lock(&self.challenge).clone_from(&challenge);
+            self.challenge.lock().clone_from(&challenge);
         }
         if let Some(newer) = self.newer(&mut state, used.as_ref()).await? {
             return Ok(newer);
@@ -426,7 +423,7 @@ impl Inner {
             self.save(grant).await;
         }
         drop(lock_of_file);
-        *lock(&self.challenge) = Some(challenge);
+        *self.challenge.lock() = Some(challenge);
         if self.visitor.is_some() || self.oauth.grant == GrantType::ClientCredentials {
             self.login(&mut state).await?;
             let token = state.grant.as_ref().and_then(Token::of);
@@ -496,7 +493,7 @@ impl Inner {
             grant.renew(renewed);
             self.save(grant).await;
         }
-        *lock(&self.need) = None;
+        *self.need.lock() = None;
         Ok(())
     }
 
@@ -515,7 +512,7 @@ impl Inner {
             other => self.needs(Need::Login(other.to_string())),
         })?;
         state.grant = Some(grant);
-        *lock(&self.need) = None;
+        *self.need.lock() = None;
         Ok(())
     }
 
@@ -530,7 +527,7 @@ impl Inner {
             ));
         };
         let client_secret = secret.expose_secret().to_owned();
-        let challenge = lock(&self.challenge).clone();
+        let challenge = self.challenge.lock().clone();
         let Found { mut manager, http, memory, metadata, .. } =
             discover(&self.url, &self.door, challenge.as_deref()).await?;
         let scopes = match &*self.oauth.scopes {
@@ -577,24 +574,26 @@ impl Inner {
     }
 
     async fn begun(&self, redirect: &str, before: Option<&Grant>) -> Result<Pending, LoginError> {
-        let challenge = lock(&self.challenge).clone();
+        let challenge = self.challenge.lock().clone();
         let (url, oauth, door, challenge) = (&*self.url, &self.oauth, &self.door, challenge.as_deref());
         let begun = Pending::begin(Wish { url, oauth, door, redirect, challenge, before }).await;
         if let Err(LoginError::Registration(reason)) = &begun {
-            *lock(&self.need) = Some(Need::Registration(reason.clone()));
+            *self.need.lock() = Some(Need::Registration(reason.clone()));
         }
         begun
     }
 
     async fn finish(&self, redirected: &Redirected) -> Result<(), LoginError> {
         let now = Instant::now();
-        let found = lock(&self.pending)
+        let found = self
+            .pending
+            .lock()
             .iter()
             .find(|pending| pending.begun.state == redirected.state && pending.until > now)
             .map(Arc::clone);
         let pending = found.ok_or(LoginError::Unknown)?;
         let mut grant = pending.finish(redirected).await?;
-        lock(&self.pending).retain(|other| !Arc::ptr_eq(other, &pending));
+        self.pending.lock().retain(|other| !Arc::ptr_eq(other, &pending));
         let mut state = self.state.lock().await;
         let _lock = self.locked().await.map_err(|refused| match refused {
             Refused::Need(reason) | Refused::Failed(reason) => LoginError::Failed(reason),
@@ -604,7 +603,7 @@ impl Inner {
         grant.generation = state.grant.as_ref().map_or(0, |before| before.generation) + 1;
         self.save(&grant).await;
         *state = State { is_loaded: true, grant: Some(grant) };
-        *lock(&self.need) = None;
+        *self.need.lock() = None;
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
 //! The HTTP client of logins: every request goes through the guarded client of the engine.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use playhouse_tools::web::{Answer, Door, HeaderName, HeaderValue, Method, Request, Share, Url};
 use rmcp::transport::auth::{
     OAuthHttpClient, OAuthHttpClientError, OAuthHttpClientFuture, OAuthHttpRedirectPolicy, OAuthHttpRequest,
@@ -31,7 +31,7 @@ impl DoorClient {
 
     /// Why the last request that failed did.
     pub(super) fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure.lock().take()
     }
 
     async fn exchange(
@@ -70,7 +70,7 @@ impl OAuthHttpClient for DoorClient {
             let exchanged =
                 exchanged.unwrap_or_else(|_| Err(format!("no answer within {} s", bound.as_secs()).into()));
             if let Err(error) = &exchanged {
-                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                *self.failure.lock() = Some(error.to_string());
             }
             exchanged
         })

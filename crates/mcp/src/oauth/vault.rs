@@ -3,7 +3,6 @@
 //! A file is sealed with ChaCha20-Poly1305 under a key that lies in a file of its own, readable by the user of the engine only.
 //! The name of a file is sealed with it: one that is put in the place of another is refused.
 
-use std::fmt;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,14 +25,8 @@ const LARGEST: u64 = 4 * 1024 * 1024;
 const DIGITS: usize = 32;
 
 /// A folder of sealed files. Its methods block. Clones are the same.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Vault(Arc<Path>);
-
-impl fmt::Debug for Vault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Vault").field(&self.0).finish()
-    }
-}
 
 impl Vault {
     /// The files in a folder, which is made when something is kept in it.

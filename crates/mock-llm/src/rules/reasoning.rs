@@ -8,7 +8,7 @@ use super::refusal::{Refusal, given};
 use super::report::{Class, RuleNote};
 use super::table::{Claude, Profile};
 use super::walk::{Verdict, Walker};
-use super::{Enforcer, Passed, Request, lock};
+use super::{Enforcer, Passed, Request};
 
 impl Enforcer {
     /// Checks the reasoning in a request whose parameters are sound.
@@ -25,10 +25,10 @@ impl Enforcer {
             Profile::Gemini(_) | Profile::Compatible(_) => (false, true),
         };
         let history = History::read(asked.dialect, request, binds_instructions);
-        let answers = lock(&self.answers);
+        let answers = self.answers.lock();
         let walked = Walker { model: hash_of(asked.model), is_bound, answers: &answers }.walk(&history);
         drop(answers);
-        let mut tally = lock(&self.tally);
+        let mut tally = self.tally.lock();
         let mut count = |class: Class, id: u64| {
             note.count(class);
             tally.block(asked.model, class, id);

@@ -5,7 +5,7 @@ use super::memory::{Block, key};
 use super::seal::Seal;
 use super::table::Profile;
 use super::walk::after;
-use super::{Enforcer, Passed, lock};
+use super::{Enforcer, Passed};
 use crate::plan::Plan;
 use crate::tokens::Source;
 use crate::wire::{About, Dialect, PartKind};
@@ -45,7 +45,7 @@ impl Enforcer {
             return;
         }
         if let Some(key) = answer_key(model, passed, plan) {
-            lock(&self.answers).put(key, blocks);
+            self.answers.lock().put(key, blocks);
         }
     }
 }

@@ -6,10 +6,11 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -20,11 +21,6 @@ use crate::answer::{Paced, Step};
 const TOGETHER: usize = 64;
 /// When it is tried again where the library still has to write what comes before.
 const LATER: Duration = Duration::from_millis(5);
-
-/// What holds after a panic elsewhere holds here too: whoever took the work has it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// An answer, with the connection that it goes to.
 pub(super) struct Work {
@@ -99,7 +95,7 @@ struct State {
 impl Handed {
     /// Takes the work back when the pacer has done with it.
     pub(super) fn poll_back(&self, context: &Context<'_>) -> Poll<Option<Work>> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         if state.is_back {
             return Poll::Ready(state.work.take());
         }
@@ -111,14 +107,14 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         // What it ends with is written without the lock.
-        let work = lock(&self.0.state).work.take();
+        let work = self.0.state.lock().work.take();
         drop(work);
     }
 }
 
 impl Job {
     fn go_on(&self, chunk: &mut Vec<u8>) -> Option<Instant> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let due = state.work.as_mut()?.go_on(chunk);
         if due.is_none() {
             state.is_back = true;
@@ -166,7 +162,7 @@ impl Pacer {
     pub(super) fn hand(&self, work: Work, at: Instant, context: &Context<'_>) -> Handed {
         let state = State { work: Some(work), is_back: false, waker: context.waker().clone() };
         let job = Arc::new(Job { state: Mutex::new(state) });
-        lock(&self.due).push(Reverse(Due { at, job: Arc::clone(&job) }));
+        self.due.lock().push(Reverse(Due { at, job: Arc::clone(&job) }));
         self.changed.notify_one();
         Handed(job)
     }
@@ -185,7 +181,7 @@ impl Pacer {
                 }
             }
             if !again.is_empty() {
-                lock(&self.due).extend(again.drain(..));
+                self.due.lock().extend(again.drain(..));
                 continue;
             }
             let sleep = async {
@@ -204,7 +200,7 @@ impl Pacer {
     /// Takes the jobs that are due; when the next one is.
     fn take(&self, jobs: &mut Vec<Arc<Job>>) -> Option<Instant> {
         let now = Instant::now();
-        let mut due = lock(&self.due);
+        let mut due = self.due.lock();
         loop {
             match due.peek() {
                 Some(Reverse(first)) if first.at <= now => {

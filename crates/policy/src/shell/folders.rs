@@ -4,13 +4,11 @@
 //! Where the operands of such a command are known exactly, it reads these. Elsewhere each of its words that is a path is taken for a
 //! folder that it reads, and so is the one where it runs: to hide a file from a command that would not read it does no harm.
 
-use serde::{Deserialize, Serialize};
-
 use super::words::Word;
 use super::{git, operands, paths};
 
 /// A command that reads folders.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FolderUse {
     /// What may be a folder that it reads: operands, or all of its words but the first, and `.`. As they are written, without quotes;
     /// of options with `=` what stands behind that.
@@ -20,13 +18,10 @@ pub struct FolderUse {
     /// Whether it leaves out what is hidden or ignored.
     pub visible_only: bool,
     /// Whether it shows changes of files that git tracks, and reads no others: in the whole worktree, unless `words` say where.
-    #[serde(default)]
     pub tracked: bool,
     /// Whether `words` are patterns of file names, and it reads the files that they match.
-    #[serde(default)]
     pub matched: bool,
     /// Whether the script may turn on `dotglob` or `nocaseglob`: its patterns match hidden files then, and ignore case.
-    #[serde(default)]
     pub loose: bool,
 }
 

@@ -1,33 +1,26 @@
 //! The paths that a script names.
 
-use serde::{Deserialize, Serialize};
-
 use super::words::Word;
 use crate::{AccessKind, Known};
 
 /// A path that a script names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathUse {
     /// As it is written, without quotes; `~` is not replaced.
     pub text: String,
     /// Directories to which the script may have changed before, as written: a relative path is below one of them or
     /// below the one where the script began.
-    #[serde(default)]
     pub bases: Vec<String>,
     /// What is done with it: written as the target of a redirection or by a command that is not known to read only; nobody
     /// can tell where it is an argument of a script.
     pub kind: AccessKind,
     /// Whether that is done for certain, so that rules about files are asked.
-    #[serde(default)]
     pub known: Known,
     /// Names of what is written in it, where it is a directory.
-    #[serde(default)]
     pub into: Vec<String>,
     /// Whether it is one only where something is there: it may be the name of something else.
-    #[serde(default)]
     pub if_there: bool,
     /// Why `text` is not the path, which may be any.
-    #[serde(default)]
     pub doubt: Option<String>,
 }
 

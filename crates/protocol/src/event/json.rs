@@ -68,33 +68,9 @@ impl Event {
     }
 }
 
-/// The most digits of a number.
-const DIGITS: usize = 20;
-
-/// The numbers from 0 to 99, with two digits each.
-const PAIRS: [[u8; 2]; 100] = {
-    let (mut pairs, mut number) = ([[b'0'; 2]; 100], 0);
-    while number < 100 {
-        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
-        number += 1;
-    }
-    pairs
-};
-
 /// Appends a number.
-fn number(out: &mut Vec<u8>, mut number: u64) {
-    let (mut digits, mut first) = ([0; DIGITS], DIGITS);
-    while number > 9 {
-        first -= 2;
-        digits[first..first + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-        number /= 100;
-    }
-    // What is left is one digit or none, unless there was nothing else.
-    if number > 0 || first == DIGITS {
-        first -= 1;
-        digits[first] = b'0' + number as u8;
-    }
-    out.extend_from_slice(&digits[first..]);
+fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]

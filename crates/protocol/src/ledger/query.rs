@@ -313,23 +313,14 @@ pub struct UsageSum {
     /// Attempts whose counts do not match the provider's own total.
     pub unreconciled: u64,
     /// Attempts for which a price or a factor was assumed.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub assumed: u64,
     /// What providers say that their answers cost, where they say so.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub provider_cost: Cost,
     /// The part of the cost that is of the same attempts.
-    #[serde(skip_serializing_if = "is_nothing")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub provider_priced: Cost,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-fn is_nothing(cost: &Cost) -> bool {
-    *cost == Cost::ZERO
 }
 
 impl UsageSum {
@@ -571,7 +562,7 @@ pub struct ArchivePage {
     /// Rows on the way that are old enough, but that a sink still needs.
     pub kept: u64,
     /// The corrections among these.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub kept_corrections: u64,
     /// The sinks that are furthest behind, where rows are kept for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

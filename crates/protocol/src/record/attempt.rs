@@ -31,10 +31,10 @@ pub struct AttemptStarted {
     /// The model that is asked.
     pub model: ModelRef,
     /// What it is for.
-    #[serde(default, skip_serializing_if = "Purpose::is_turn")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub purpose: Purpose,
     /// How the platform charges for the model.
-    #[serde(default, skip_serializing_if = "Tier::is_pro")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub tier: Tier,
     /// The version of the catalogue that the prices are from; absent for prices that the operator wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::ChildStdin;
@@ -127,7 +128,7 @@ impl BackgroundCommand {
             let cancel = watched.inner.cancel.clone();
             let exit = started.wait(&cancel, &mut output).await;
             let inner = &watched.inner;
-            inner.recent().finish();
+            inner.recent.lock().finish();
             if let Ok(mut input) = inner.input.try_lock() {
                 *input = None;
             }
@@ -171,7 +172,7 @@ impl BackgroundCommand {
 
     /// How many bytes it has written, and whether some of them are new.
     pub fn written(&self) -> (u64, bool) {
-        let recent = self.inner.recent();
+        let recent = self.inner.recent.lock();
         (recent.total(), recent.has_new())
     }
 
@@ -182,12 +183,12 @@ impl BackgroundCommand {
 
     /// What it wrote since this was asked the last time.
     pub fn read_new(&self) -> Reading {
-        self.inner.recent().read_new()
+        self.inner.recent.lock().read_new()
     }
 
     /// All that is remembered of what it wrote: the last megabyte; of one that has ended, the last 128 KB.
     pub fn read_all(&self) -> Reading {
-        self.inner.recent().read_all()
+        self.inner.recent.lock().read_all()
     }
 
     /// Waits until there is output that was not read, or it has ended.
@@ -195,7 +196,7 @@ impl BackgroundCommand {
         let (mut state, mut output) = (self.inner.state.subscribe(), self.inner.output.subscribe());
         loop {
             output.mark_unchanged();
-            if self.inner.recent().has_new() || *state.borrow_and_update() != State::Running {
+            if self.inner.recent.lock().has_new() || *state.borrow_and_update() != State::Running {
                 return;
             }
             tokio::select! {
@@ -263,12 +264,6 @@ impl BackgroundCommand {
     }
 }
 
-impl Inner {
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl fmt::Debug for BackgroundCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BackgroundCommand")
@@ -287,7 +282,7 @@ struct Output {
 impl Receive for Output {
     fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
         let inner = &self.command.inner;
-        inner.recent().push(chunk);
+        inner.recent.lock().push(chunk);
         inner.output.send_replace(());
         if inner.cut.get().is_some() {
             return std::future::ready(()).boxed();

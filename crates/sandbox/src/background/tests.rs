@@ -19,7 +19,7 @@ impl Default for Kept {
 
 impl OutputCopy for Kept {
     fn take<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, Option<CutCopy>> {
-        let mut kept = self.0.lock().unwrap();
+        let mut kept = self.0.lock();
         let taken = chunk.len().min(self.1 - kept.len());
         kept.extend_from_slice(&chunk[..taken]);
         let cut = CutCopy { bytes: kept.len() as u64, reason: "it is full".to_owned() };
@@ -93,7 +93,7 @@ async fn a_life_from_start_to_end() {
     assert_eq!(error.to_string(), "its standard input is closed");
     assert_eq!(command.read_new().bytes, b"over\n");
     assert_eq!(command.read_all().bytes, b"begun\ngot one\ngot two\nover\n");
-    assert_eq!(*copy.0.lock().unwrap(), command.read_all().bytes);
+    assert_eq!(*copy.0.lock(), command.read_all().bytes);
     assert_eq!(session.find(command.id()).unwrap().id(), command.id());
     // It has made room for another one.
     let next = session.start(spec("sleep 60"), 1, |_| Box::new(Kept::default())).await.unwrap();
@@ -113,7 +113,7 @@ async fn a_copy_that_is_full_is_given_no_more_and_what_it_has_is_told() {
         command.ended().await;
         // What is remembered is all of it.
         assert_eq!(command.written().0, command.read_all().bytes.len() as u64);
-        let copied = String::from_utf8(copy.0.lock().unwrap().clone()).unwrap();
+        let copied = String::from_utf8(copy.0.lock().clone()).unwrap();
         outcomes.push((copied, command.cut().map(|cut| cut.bytes)));
     }
     assert_eq!(outcomes, [("0123456789".to_owned(), None), ("0123456789".to_owned(), Some(10))]);

@@ -8,10 +8,11 @@
 
 use std::collections::VecDeque;
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -118,19 +119,19 @@ impl Program {
 
     /// Where its standard input is written; `None` when it was taken before. Dropped, its input ends.
     pub fn take_input(&self) -> Option<ChildStdin> {
-        lock(&self.0.input).take()
+        self.0.input.lock().take()
     }
 
     /// What it writes to its standard output; `None` when it was taken before. A program whose output nobody reads waits once
     /// a pipe is full.
     pub fn take_output(&self) -> Option<ChildStdout> {
-        lock(&self.0.output).take()
+        self.0.output.lock().take()
     }
 
     /// The end of what it wrote to its standard error: 8 KB at most.
     pub fn last_words(&self) -> String {
         let (first, last) = {
-            let kept = lock(&self.0.errors.0);
+            let kept = self.0.errors.0.lock();
             let (first, last) = kept.as_slices();
             (first.to_vec(), last.to_vec())
         };
@@ -189,17 +190,13 @@ impl Program {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The end of what a program says on its standard error. Clones are the same.
 #[derive(Clone, Debug, Default)]
 struct Errors(Arc<Mutex<VecDeque<u8>>>);
 
 impl Receive for Errors {
     fn receive<'a>(&'a mut self, chunk: &'a [u8]) -> BoxFuture<'a, ()> {
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock();
         kept.extend(&chunk[chunk.len().saturating_sub(LAST_WORDS)..]);
         let over = kept.len().saturating_sub(LAST_WORDS);
         kept.drain(..over);

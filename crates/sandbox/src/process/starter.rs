@@ -7,8 +7,8 @@
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
@@ -40,7 +40,7 @@ pub(super) async fn start(command: Command) -> io::Result<Child> {
 }
 
 fn hand_over(job: Job) -> io::Result<()> {
-    let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let idle = IDLE.lock().pop();
     let thread = match idle {
         Some(thread) => thread,
         None => new_thread()?,
@@ -57,7 +57,7 @@ fn new_thread() -> io::Result<SyncSender<Job>> {
             let _entered = runtime.enter();
             let child = command.spawn();
             // In this order: whoever gets the permit finds this thread.
-            IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(own.clone());
+            IDLE.lock().push(own.clone());
             drop(permit);
             // Whoever does not wait any more drops the child, which kills it.
             let _ = done.send(child);

@@ -8,7 +8,8 @@ use std::io::PipeWriter;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::mark::Scope;
 use super::{environment, find_program, program};
@@ -36,7 +37,7 @@ static STATE: Mutex<State> = Mutex::new(State::NotStarted);
 /// # Errors
 /// Why commands will outlive this process when that is killed.
 pub(super) fn ensure(groups: &[PathBuf]) -> Result<(), String> {
-    let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = STATE.lock();
     let started = match &mut *state {
         State::Watching(watchdog) => match watchdog.shell.try_wait() {
             Ok(None) => return Ok(()),

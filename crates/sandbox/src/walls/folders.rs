@@ -8,9 +8,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::process::{Pid, geteuid, test_kill_process};
 use tempfile::TempDir;
@@ -50,7 +51,7 @@ static ALIKE: Mutex<Vec<Weak<Alike>>> = Mutex::new(Vec::new());
 
 impl Run {
     fn of_this_process() -> io::Result<Arc<Self>> {
-        let mut run = RUN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut run = RUN.lock();
         if let Some(run) = run.upgrade() {
             return Ok(run);
         }
@@ -141,7 +142,7 @@ impl Alike {
         if apart {
             return Ok(Arc::new(Self::create(settings, network)?));
         }
-        let mut alike = ALIKE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut alike = ALIKE.lock();
         alike.retain(|alike| alike.strong_count() > 0);
         let known = alike.iter().filter_map(Weak::upgrade);
         if let Some(known) = { known }.find(|alike| alike.network == network && alike.settings == settings) {

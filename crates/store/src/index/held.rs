@@ -5,7 +5,9 @@
 //! batch or behind it: while the writer is in between, and after a write that failed, readers go to the table.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::list_of_all;
 use crate::keys;
@@ -42,7 +44,7 @@ impl Held {
     pub(crate) fn rows(&self, table: &dyn Table, tenant: &str) -> Result<Option<Arc<Rows>>, StoreError> {
         let list = list_of_all(tenant);
         let changes = {
-            let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+            let inner = self.inner.read();
             if inner.is_between {
                 return Ok(None);
             }
@@ -60,7 +62,7 @@ impl Held {
             Ok(true)
         })?;
         let rows = Arc::new(rows);
-        let mut inner = self.write();
+        let mut inner = self.inner.write();
         // Otherwise it may be of two times.
         if inner.changes == changes && !inner.is_between {
             let held: usize = inner.lists.values().map(|rows| rows.len()).sum();
@@ -77,7 +79,7 @@ impl Held {
         let rows = batch.range(keys::BY_TENANT.to_vec()..keys::end_of(keys::BY_TENANT));
         let changes = Changes(rows.map(|(key, row)| (key.clone(), row.clone())).collect());
         if !changes.0.is_empty() {
-            let mut inner = self.write();
+            let mut inner = self.inner.write();
             if inner.is_between {
                 // Nobody knows what became of the batch before.
                 inner.lists.clear();
@@ -93,7 +95,7 @@ impl Held {
         if changes.is_empty() {
             return;
         }
-        let mut inner = self.write();
+        let mut inner = self.inner.write();
         inner.is_between = false;
         for (key, row) in changes {
             let Some(list) = super::list_of_row(&key) else { continue };
@@ -108,15 +110,11 @@ impl Held {
 
     /// The table was opened again: what it holds may be other than what was written.
     pub(crate) fn forget(&self) {
-        let mut inner = self.write();
+        let mut inner = self.inner.write();
         inner.lists.clear();
         // Whoever reads the table just now may have begun with the one before.
         inner.changes += 1;
         inner.is_between = false;
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
-        self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -79,8 +79,8 @@ fn open(directory: &Path, disk: &Disk, turn: u64) -> Journaled {
 
 /// Ends as a process does that is killed, with a disk that loses what was not flushed.
 fn crash(table: Journaled, disk: &Disk) {
-    table.writing().settled().unwrap();
-    table.writing().journal = None;
+    table.writing.lock().settled().unwrap();
+    table.writing.lock().journal = None;
     drop(table);
     disk.power_fails();
 }
@@ -190,7 +190,7 @@ fn the_backend_is_flushed_once_for_many_rounds() {
         table.apply(put("l/hot", &format!("{number:050}"))).unwrap();
         table.flush().unwrap();
     }
-    table.writing().settled().unwrap();
+    table.writing.lock().settled().unwrap();
     // About 100 bytes each.
     assert!((5..=20).contains(&*disk.0.flushes.lock().unwrap()), "{}", disk.0.flushes.lock().unwrap());
 }

@@ -9,8 +9,9 @@
 //! the two is told apart: a sum says up to which number it counts, and a place in a list is the same place in both.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, RwLock};
 use playhouse_protocol::ledger::{Grain, RowId, RowView, UsageSum};
 use playhouse_protocol::{SessionId, Timestamp};
 
@@ -108,7 +109,7 @@ impl Tail {
 
     /// Those rows that are wanted, by number.
     pub(super) fn rows(&self, is_wanted: impl Fn(&Pending) -> bool) -> Vec<Arc<Pending>> {
-        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        let rows = self.rows.read();
         rows.iter().filter(|row| is_wanted(row)).map(Arc::clone).collect()
     }
 
@@ -117,7 +118,7 @@ impl Tail {
         if added.is_empty() && settled.is_none() {
             return;
         }
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         rows.extend(added);
         let done = rows.partition_point(|row| settled.is_some_and(|settled| row.number <= settled));
         rows.drain(..done);
@@ -125,12 +126,8 @@ impl Tail {
 
     /// All rows are settled in the table: see [`super::settle_behind`].
     pub(crate) fn forget(&self) {
-        *self.job() = Job::default();
-        self.rows.write().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    fn job(&self) -> MutexGuard<'_, Job> {
-        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.job.lock() = Job::default();
+        self.rows.write().clear();
     }
 }
 
@@ -185,9 +182,9 @@ pub(crate) fn settle_some(
     batch: &mut Batch,
     added: usize,
 ) -> Result<Option<u64>, StoreError> {
-    let mut job = source.tail.job();
+    let mut job = source.tail.job.lock();
     if job.is_empty() {
-        if source.tail.rows.read().unwrap_or_else(PoisonError::into_inner).len() < source.tail.many {
+        if source.tail.rows.read().len() < source.tail.many {
             return Ok(None);
         }
         *job = Job::new(&source.tail.rows(|_| true));
@@ -201,7 +198,7 @@ pub(crate) fn settle_some(
 
 /// Settles all of the tail. The number up to which rows are settled with that, where there are any.
 pub(super) fn settle(source: &Source, draft: &mut Draft<'_>) -> Result<Option<u64>, StoreError> {
-    *source.tail.job() = Job::default();
+    *source.tail.job.lock() = Job::default();
     let rows = source.tail.rows(|_| true);
     if rows.is_empty() {
         return Ok(None);

@@ -4,8 +4,8 @@
 //! so that one damaged row keeps no other from those who bill.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use playhouse_protocol::Metric;
 
 use crate::StoreError;
@@ -29,7 +29,7 @@ impl Unreadable {
             Err(error @ StoreError::Damaged { .. }) => error,
             read => return read.map(Some),
         };
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         if told.len() >= MOST {
             told.clear();
         }

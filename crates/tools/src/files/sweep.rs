@@ -5,10 +5,12 @@
 //! is the same however many threads there were.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope, available_parallelism};
 use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::walk::{Flow, Found, Lens, Level, Outcome, Report, Start, Visitor, Walk};
 
@@ -94,7 +96,7 @@ pub(crate) fn sweep<W: Work>(
     } else if sweep.late.load(Ordering::Relaxed) {
         report.outcome = Outcome::Time;
     }
-    (report, sweep.hands.into_inner().unwrap_or_else(PoisonError::into_inner))
+    (report, sweep.hands.into_inner())
 }
 
 /// Entries of a directory, one after the other.
@@ -143,7 +145,7 @@ struct Sweep<'a, W: Work> {
 
 impl<W: Work> Sweep<'_, W> {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// Tells the helpers that nothing comes any more.
@@ -166,7 +168,7 @@ impl<W: Work> Sweep<'_, W> {
             if queue.is_closed {
                 return None;
             }
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut queue);
         }
     }
 
@@ -182,7 +184,7 @@ impl<W: Work> Sweep<'_, W> {
     }
 
     fn done(&self, number: usize, batch: W::Batch) {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = self.order.lock();
         order.early.insert(number, batch);
         loop {
             let next = order.next;
@@ -240,7 +242,7 @@ impl<'a, 'b, W: Work> Worker<'a, 'b, W> {
 impl<W: Work> Drop for Worker<'_, '_, W> {
     fn drop(&mut self) {
         let hand = self.hand.take();
-        self.sweep.hands.lock().unwrap_or_else(PoisonError::into_inner).extend(hand);
+        self.sweep.hands.lock().extend(hand);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use image::codecs::jpeg::JpegEncoder;
@@ -10,6 +9,7 @@ use image::imageops::FilterType;
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use memchr::memmem;
+use parking_lot::Mutex;
 
 use super::{Kind, LARGEST_IMAGE, MOST_PIXELS, MediaError, SIDE, Sendable};
 
@@ -56,7 +56,7 @@ fn try_fit(kind: Kind, content: Bytes) -> Result<Sendable, MediaError> {
     if u64::from(width) * u64::from(height) > MOST_PIXELS || bytes > MOST_DECODED {
         return Err(MediaError::Pixels { mime, width, height });
     }
-    let _alone = (bytes > LARGE).then(|| LARGE_ONE.lock().unwrap_or_else(PoisonError::into_inner));
+    let _alone = (bytes > LARGE).then(|| LARGE_ONE.lock());
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     let mut picture = DynamicImage::from_decoder(decoder).map_err(broken)?;
     if width.max(height) <= SIDE && content.len() <= LARGEST_IMAGE {

@@ -6,12 +6,13 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_workspace::door::{self, RECORD};
 use rustix::fs::{AtFlags, CWD, FileType};
 
-use super::{SessionStorage, StorageBound, lock, walk};
+use super::{SessionStorage, StorageBound, walk};
 
 /// Ends of the names of files that are kept for the repair of a file that was written in place.
 const OF_REPAIRS: [&str; 4] = [".before", ".found", ".restored.json", RECORD];
@@ -28,7 +29,7 @@ pub(super) struct Folder {
 impl Folder {
     /// Counts what lies there, while nothing is written.
     pub(super) fn count(&self, count: impl FnOnce()) {
-        let mut counted = lock(&self.counted);
+        let mut counted = self.counted.lock();
         count();
         *counted = true;
     }
@@ -102,7 +103,7 @@ impl Writer {
             Some((folder, _)) => Arc::clone(folder),
             None => self.session.0.storage.folder(&self.session.0.outputs),
         };
-        let mut counted = lock(&folder.counted);
+        let mut counted = folder.counted.lock();
         let (room, bound) = self.take(&folder, &mut counted, bytes.len() as u64);
         let room = usize::try_from(room).unwrap_or(bytes.len());
         if room == 0 {
@@ -114,7 +115,7 @@ impl Writer {
             Some(opened) => opened,
             none => {
                 let file = door::create_private(&self.path)?;
-                lock(&folder.writing).push(self.name.clone());
+                folder.writing.lock().push(self.name.clone());
                 none.insert((Arc::clone(&folder), file))
             }
         };
@@ -132,7 +133,7 @@ impl Writer {
         }
         if storage.room(tenant, outputs) < wanted {
             // Sweeps and commands may have removed some.
-            let listing = Listing::of(outputs, &lock(&folder.writing));
+            let listing = Listing::of(outputs, &folder.writing.lock());
             storage.note_outputs(tenant, outputs, listing.bytes);
             let removable: u64 = listing.finished.iter().map(|finished| finished.bytes).sum();
             // Without that nothing of the new one would be kept, and what is old would be gone for nothing.
@@ -157,7 +158,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         let Some((folder, _)) = &self.opened else { return };
-        let mut writing = lock(&folder.writing);
+        let mut writing = folder.writing.lock();
         if let Some(place) = writing.iter().position(|name| *name == self.name) {
             writing.swap_remove(place);
         }

@@ -379,7 +379,7 @@ impl Door {
                 .pool_max_idle_per_host(2)
                 .user_agent(USER_AGENT)
                 .build()
-                .map_err(|error| innermost(&error))
+                .map_err(|error| playhouse_tls::innermost(&error))
         };
         let failed = |reason: String| DoorError::Unreachable { url: "the network".into(), reason };
         blocking(build).await.map_err(failed)
@@ -479,16 +479,7 @@ fn failure(url: &Url, error: &reqwest::Error) -> DoorError {
     }
     let reason = match error.is_timeout() {
         true => format!("no connection within {} s", CONNECT.as_secs()),
-        false => innermost(error),
+        false => playhouse_tls::innermost(error),
     };
     DoorError::Unreachable { url: shown(url), reason }
-}
-
-/// The innermost reason: outer ones repeat the address.
-fn innermost(error: &dyn Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

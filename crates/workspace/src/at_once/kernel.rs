@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{LazyLock, OnceLock, PoisonError, RwLock};
+use std::sync::{LazyLock, OnceLock};
 
+use parking_lot::RwLock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -50,13 +51,13 @@ pub(crate) fn note_local(path: &Path) {
     }
     let held = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty());
     if let Some(mount) = held.ok().and_then(mount_of) {
-        MOUNTS.write().unwrap_or_else(PoisonError::into_inner).entry(mount).or_insert(true);
+        MOUNTS.write().entry(mount).or_insert(true);
     }
 }
 
 /// Whether files can be read at once on this mount; `None` where it is not known to be one of a local file system.
 fn reads(mount: u64) -> Option<bool> {
-    MOUNTS.read().unwrap_or_else(PoisonError::into_inner).get(&mount).copied()
+    MOUNTS.read().get(&mount).copied()
 }
 
 /// How a file of `owner` is opened to be read. That it was read need not be written down: the first to read what was changed
@@ -125,7 +126,7 @@ pub(super) fn read(file: &File, buffer: &mut [u8]) -> Result<usize, Errno> {
     let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], HERE, ReadWriteFlags::NOWAIT);
     if read == Err(Errno::OPNOTSUPP)
         && let Some(mount) = mount_of(file)
-        && let Some(reads) = MOUNTS.write().unwrap_or_else(PoisonError::into_inner).get_mut(&mount)
+        && let Some(reads) = MOUNTS.write().get_mut(&mount)
     {
         *reads = false;
     }

@@ -5,8 +5,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{OFlags, Stat};
 
 use super::kept::Kept;
@@ -28,7 +28,7 @@ pub(super) fn write(
 ) -> Result<(), DoorError> {
     // Two names of a file are two paths, which are locked one by one.
     static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = ONE.lock();
     let failed = |error| DoorError::from_io(&resolved.shown, error);
     let changed = || DoorError::Changed(resolved.shown.clone());
     let file = File::from(spot.open(OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY)?);

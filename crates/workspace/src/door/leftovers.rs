@@ -7,9 +7,9 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::open_at;
@@ -26,7 +26,7 @@ pub(super) fn sweep_once(directory: &OwnedFd) {
     static SWEPT: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
     let Ok(stat) = rustix::fs::fstat(directory) else { return };
     {
-        let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut swept = SWEPT.lock();
         let swept = swept.get_or_insert_default();
         if swept.len() >= REMEMBERED {
             swept.clear();

@@ -24,7 +24,7 @@ impl TreeIndex {
         paths: impl IntoIterator<Item = &'a Path>,
     ) -> HeldFiles {
         let paths: Vec<Box<[u8]>> = paths.into_iter().filter_map(|path| self.key(path)).collect();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for path in &paths {
             *state.held.entry(path.clone()).or_default() += 1;
         }
@@ -37,7 +37,7 @@ impl HeldFiles {
     /// Notes what the tool wrote, and the folders that it made or removed: no command did. Blocks.
     pub fn wrote(mut self, writes: &[FileWrite], folders: &[FolderWrite]) {
         self.is_told = true;
-        let mut guard = self.index.lock();
+        let mut guard = self.index.state.lock();
         let state = &mut *guard;
         self.index.tool_changed(state, folders);
         for write in writes {
@@ -101,7 +101,7 @@ impl HeldFiles {
 
 impl Drop for HeldFiles {
     fn drop(&mut self) {
-        let mut state = self.index.lock();
+        let mut state = self.index.state.lock();
         for path in self.paths.iter().filter(|_| !self.is_told) {
             let old = state.files.as_ref().and_then(|files| files.get(path)).cloned();
             for running in &mut state.running {

@@ -83,7 +83,7 @@ impl TreeIndex {
     /// Says that nobody does after all.
     pub fn watch_failed(&self) {
         self.heard.store(false, Ordering::Relaxed);
-        self.lock().news = News::default();
+        self.state.lock().news = News::default();
     }
 
     /// The workspace.
@@ -96,7 +96,7 @@ impl TreeIndex {
     /// # Errors
     /// Why nothing can be heard.
     pub fn watch(&self) -> Result<Ears, String> {
-        let heard = self.begin_watch(&mut self.lock());
+        let heard = self.begin_watch(&mut self.state.lock());
         if heard.is_err() {
             self.watch_failed();
         }
@@ -132,7 +132,7 @@ impl TreeIndex {
 
     /// Looks where something changed. Gives what was seen since it was asked last; `None` if nothing is heard any more. Blocks.
     pub fn news(&self) -> Option<News> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.watch.is_some() && self.look(&mut state, 0, false).is_err() {
             // Who needs what it would have seen looks again.
             state.quiet = None;

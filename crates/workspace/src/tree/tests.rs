@@ -173,7 +173,7 @@ async fn what_git_packed_is_not_kept_and_can_be_had_without_git() {
     stage.index.ask_git().await;
     let tracking = stage.begin("s");
     {
-        let state = stage.index.lock();
+        let state = stage.index.state.lock();
         let content = |name: &str| state.files.as_ref().unwrap()[name.as_bytes()].content.clone();
         assert!(matches!(content("packed"), Content::Packed(_)), "{:?}", content("packed"));
         assert!(matches!(content("crlf.txt"), Content::Packed(_)));
@@ -202,7 +202,7 @@ async fn where_attributes_may_lie_elsewhere_contents_are_kept() {
     stage.git("config core.attributesFile /nowhere");
     stage.ask_of_a_pack("packed").await;
     let tracking = stage.begin("s");
-    let content = stage.index.lock().files.as_ref().unwrap()[b"packed".as_slice()].content.clone();
+    let content = stage.index.state.lock().files.as_ref().unwrap()[b"packed".as_slice()].content.clone();
     assert!(matches!(content, Content::Spooled(_)), "{content:?}");
     drop(tracking);
 }
@@ -214,10 +214,10 @@ fn a_workspace_that_takes_too_long_is_looked_at_ever_more_rarely() {
     let pause = || {
         let seen = stage.seen(|| ());
         assert!(seen.gaps.iter().any(|gap| gap.contains("takes longer than")), "{seen:?}");
-        stage.index.lock().slow
+        stage.index.state.lock().slow
     };
     assert!(pause() < pause(), "the pause after the first time is over");
-    stage.index.lock().slow = 60;
+    stage.index.state.lock().slow = 60;
     assert!(pause() > 60, "however often");
 }
 
@@ -266,7 +266,7 @@ fn commands_of_one_session_share_no_change() {
     let stage = Stage::new(&[("a", "one")]);
     let behind = stage.begin("s");
     behind.in_background();
-    stage.index.lock().running[0].since = Instant::now().checked_sub(2 * BESIDE).unwrap();
+    stage.index.state.lock().running[0].since = Instant::now().checked_sub(2 * BESIDE).unwrap();
     stage.write("behind", "1");
     let before = stage.begin("s");
     stage.write("before", "1");
@@ -356,7 +356,7 @@ fn a_folder_that_cannot_be_read_is_not_empty() {
 #[test]
 fn contents_that_nothing_stands_for_are_forgotten() {
     let stage = Stage::new(&[]);
-    let mut state = stage.index.lock();
+    let mut state = stage.index.state.lock();
     let (kept, gone) = (hash(b"kept"), hash(b"gone"));
     state.spool.put(kept, b"kept").unwrap();
     state.spool.put(gone, b"gone").unwrap();
@@ -428,7 +428,8 @@ fn what_had_no_room_is_kept_by_a_later_turn() {
     let stage = Stage::with(limits, &[("a", "123"), ("b", "123 too")]);
     let begin = |turn: &str| stage.index.begin(&Watcher { session: "s".into(), turn: turn.into() });
     drop((begin("one"), begin("two")));
-    let stage_of = |path: &str| stage.index.lock().files.as_ref().unwrap()[path.as_bytes()].content.clone();
+    let stage_of =
+        |path: &str| stage.index.state.lock().files.as_ref().unwrap()[path.as_bytes()].content.clone();
     assert!(
         matches!(stage_of("a"), Content::Spooled(_)) && matches!(stage_of("b"), Content::Unread(Why::NoRoom))
     );
@@ -436,7 +437,7 @@ fn what_had_no_room_is_kept_by_a_later_turn() {
     let stage = Stage::with(limits, &[("a", "123"), ("b", "123 too")]);
     let begin = |turn: &str| stage.index.begin(&Watcher { session: "s".into(), turn: turn.into() });
     drop((begin("one"), begin("two")));
-    let state = stage.index.lock();
+    let state = stage.index.state.lock();
     let is_kept = |entry: &Entry| matches!(entry.content, Content::Spooled(_));
     assert!(state.files.as_ref().unwrap().values().all(is_kept), "{:?}", state.files);
 }
@@ -560,13 +561,13 @@ fn a_command_in_a_watched_workspace_is_seen_as_without_a_watch() {
 #[test]
 fn events_that_were_lost_cost_one_look_at_everything() {
     let stage = watched(&[("a", "1"), ("d/b", "2")]);
-    stage.index.lock().dirty.all = true;
+    stage.index.state.lock().dirty.all = true;
     stage.write("d/b", "two");
     assert_eq!(heard(&stage), ["Modified d/b Outside"]);
     // The watch goes on.
     stage.write("d/b", "three");
     stage.write("d/c", "new");
-    assert!(!stage.index.lock().dirty.all);
+    assert!(!stage.index.state.lock().dirty.all);
     assert_eq!(heard(&stage), ["Modified d/b Outside", "Added d/c Outside"]);
     // Another folder in the place of the workspace is another one.
     fs::rename(&stage.root, stage.root.with_file_name("old")).unwrap();
@@ -670,10 +671,10 @@ fn looks_at_parts_see_what_a_look_at_everything_sees() {
             let told = |path: &[u8], entry: &Entry| {
                 (String::from_utf8_lossy(path).into_owned(), entry.stamp, entry.content.is_ignored())
             };
-            index.lock().files.iter().flatten().map(|(path, entry)| told(path, entry)).collect()
+            index.state.lock().files.iter().flatten().map(|(path, entry)| told(path, entry)).collect()
         };
-        assert!(stage.index.lock().watch.is_some());
+        assert!(stage.index.state.lock().watch.is_some());
         assert_eq!(known(&stage.index), known(&plain), "seed {seed}");
-        assert_eq!(stage.index.lock().folders, plain.lock().folders, "seed {seed}");
+        assert_eq!(stage.index.state.lock().folders, plain.state.lock().folders, "seed {seed}");
     }
 }

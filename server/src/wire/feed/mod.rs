@@ -9,8 +9,9 @@ mod ring;
 mod task;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use playhouse_protocol::event::ChangeAuthor;
 use playhouse_protocol::{ConsentId, QuestionId, SessionId};
 use tokio::sync::watch;
@@ -48,7 +49,7 @@ impl Feeds {
     /// The feed of `principal`'s tenant. It is there on return, and knows the sessions that have work.
     pub(crate) async fn of(&self, app: &App, principal: &Principal) -> Arc<Feed> {
         let feed = {
-            let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut feeds = self.0.lock();
             let (tenant, reads_all) = (&principal.tenant, principal.reads_all());
             let feed = feeds.entry((Arc::clone(tenant), reads_all));
             Arc::clone(feed.or_insert_with(|| Feed::start(app, tenant, reads_all)))
@@ -76,22 +77,14 @@ impl Feed {
         feed
     }
 
-    fn batches(&self) -> MutexGuard<'_, HashMap<(Arc<str>, ChangeAuthor), u64>> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lives(&self) -> MutexGuard<'_, HashMap<SessionId, Live>> {
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What a session does, if it was seen lately.
     pub(crate) fn status(&self, session: SessionId) -> Option<Status> {
-        self.lives().get(&session).map(|live| live.status().clone())
+        self.lives.lock().get(&session).map(|live| live.status().clone())
     }
 
     /// The answer under way of a session, with the parts that stream.
     pub(crate) fn current(&self, session: SessionId) -> Option<MessageWithParts> {
-        self.lives().get(&session).and_then(Live::current)
+        self.lives.lock().get(&session).and_then(Live::current)
     }
 
     /// The requests for consent that wait, of sessions in this directory, or of all.
@@ -110,7 +103,7 @@ impl Feed {
         of: impl Fn(&Live) -> Vec<T>,
         id: impl Fn(&T) -> I,
     ) -> Vec<T> {
-        let lives = self.lives();
+        let lives = self.lives.lock();
         let lives = lives.values();
         let wanted =
             lives.filter(|live| directory.is_none_or(|directory| directory == &*live.place().directory));
@@ -130,6 +123,6 @@ impl Feed {
     }
 
     fn find(&self, is_it: impl Fn(&Live) -> bool) -> Option<SessionId> {
-        self.lives().iter().find(|(_, live)| !live.is_idle() && is_it(live)).map(|(id, _)| *id)
+        self.lives.lock().iter().find(|(_, live)| !live.is_idle() && is_it(live)).map(|(id, _)| *id)
     }
 }

@@ -1,9 +1,10 @@
 //! The newest events of a tenant's sessions in the wire's words, made once for all who read them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use playhouse_protocol::PartId;
 use tokio::sync::Notify;
 
@@ -85,11 +86,6 @@ impl Ring {
         Self { generation, limit, inner: Mutex::new(inner), wake: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves nothing half-written.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The run of the engine to which its positions belong.
     pub(super) fn generation(&self) -> u64 {
         self.generation
@@ -97,7 +93,7 @@ impl Ring {
 
     /// The position of the next event.
     pub(super) fn next(&self) -> u64 {
-        self.lock().next()
+        self.inner.lock().next()
     }
 
     /// Adds events of a session in `place`.
@@ -106,7 +102,7 @@ impl Ring {
             return;
         }
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             for event in events {
                 let position = inner.next();
                 let part = match &event {
@@ -139,7 +135,7 @@ impl Ring {
 
     /// Ends all readers.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
         self.wake.notify_waiters();
     }
 
@@ -147,7 +143,7 @@ impl Ring {
     pub(super) async fn changed(&self, position: u64) {
         let written = self.wake.notified();
         let (next, closed) = {
-            let inner = self.lock();
+            let inner = self.inner.lock();
             (inner.next(), inner.closed)
         };
         if position >= next && !closed {
@@ -157,7 +153,7 @@ impl Ring {
 
     /// What is there from `position` on, up to about `bytes`, of the directories that are wanted.
     pub(super) fn read(&self, position: u64, wanted: impl Fn(&str) -> bool, bytes: usize) -> Found {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if position < inner.first {
             let changed = inner.changed.iter().filter(|(changed, at)| **at >= position && wanted(changed));
             return Found::Behind(changed.map(|(changed, _)| Arc::clone(changed)).collect(), inner.first);

@@ -116,7 +116,8 @@ impl Work {
 
     /// Tells it in the directories of the sessions that are known.
     fn servers_changed(&self) {
-        let mut places: Vec<_> = self.feed.lives().values().map(|live| Arc::clone(live.place())).collect();
+        let mut places: Vec<_> =
+            self.feed.lives.lock().values().map(|live| Arc::clone(live.place())).collect();
         places.sort_by(|one, other| one.directory.cmp(&other.directory));
         places.dedup_by(|one, other| one.directory == other.directory);
         places.iter().for_each(|place| self.feed.ring.write(place, vec![WireEvent::LspUpdated {}]));
@@ -124,7 +125,7 @@ impl Work {
 
     /// Whether something of a session is to be told later.
     fn waits(&self, id: SessionId) -> bool {
-        self.feed.lives().get(&id).is_some_and(Live::waits)
+        self.feed.lives.lock().get(&id).is_some_and(Live::waits)
     }
 
     async fn event(&self, event: &Event) {
@@ -136,7 +137,7 @@ impl Work {
         let id = event.session;
         let mut out = Vec::new();
         let told = {
-            let mut lives = self.feed.lives();
+            let mut lives = self.feed.lives.lock();
             lives.get_mut(&id).map(|live| (live.on(event, &mut out), Arc::clone(live.place())))
         };
         match told {
@@ -159,11 +160,12 @@ impl Work {
         else {
             return false;
         };
-        let directory = self.feed.lives().get(&event.session).map(|live| Arc::clone(&live.place().directory));
+        let directory =
+            self.feed.lives.lock().get(&event.session).map(|live| Arc::clone(&live.place().directory));
         let (Some(directory), ChangeAuthor::Outside | ChangeAuthor::Unclear) = (directory, by) else {
             return false;
         };
-        let mut batches = self.feed.batches();
+        let mut batches = self.feed.batches.lock();
         if batches.len() > MOST_BATCHES {
             batches.clear();
         }
@@ -213,7 +215,7 @@ impl Work {
             }
         }
         let place = Arc::clone(known.place());
-        self.feed.lives().insert(event.session, known);
+        self.feed.lives.lock().insert(event.session, known);
         inline::events(&self.app, &self.tenant, &mut out).await;
         self.feed.ring.write(&place, out);
         self.forget(event);
@@ -221,14 +223,14 @@ impl Work {
 
     /// Reads a session as it stands, with what streams, and tells it.
     async fn reload(&self, id: SessionId) {
-        self.feed.lives().remove(&id);
+        self.feed.lives.lock().remove(&id);
         let Some(mut known) = load(self, id, None).await else { return };
         let mut out = Vec::new();
         self.open_parts(id, &mut known, &mut out).await;
         out.clear();
         known.announce(&mut out);
         let place = Arc::clone(known.place());
-        self.feed.lives().insert(id, known);
+        self.feed.lives.lock().insert(id, known);
         inline::events(&self.app, &self.tenant, &mut out).await;
         self.feed.ring.write(&place, out);
     }
@@ -255,7 +257,7 @@ impl Work {
     /// Events were missed: clients are told to read everything again in the directories where something changed.
     async fn behind(&self, changed: Option<Vec<SessionId>>) {
         let known: Vec<SessionId> = {
-            let lives = self.feed.lives();
+            let lives = self.feed.lives.lock();
             let changed = |id: &SessionId| changed.as_ref().is_none_or(|changed| changed.contains(id));
             lives.keys().filter(|id| changed(id)).copied().collect()
         };
@@ -266,7 +268,7 @@ impl Work {
         let mut told = BTreeSet::new();
         for id in stale {
             self.reload(id).await;
-            let place = self.feed.lives().get(&id).map(|live| Arc::clone(live.place()));
+            let place = self.feed.lives.lock().get(&id).map(|live| Arc::clone(live.place()));
             let Some(place) = place else { continue };
             if told.insert(Arc::clone(&place.directory)) {
                 let directory = place.directory.to_string();
@@ -278,7 +280,7 @@ impl Work {
 
     /// Forgets what is gone, and sessions without work when there are many.
     fn forget(&self, event: &Event) {
-        let mut lives = self.feed.lives();
+        let mut lives = self.feed.lives.lock();
         if matches!(&event.body, EventBody::Durable(record) if matches!(**record, Record::Deleted {})) {
             lives.remove(&event.session);
         }
@@ -298,7 +300,7 @@ impl Work {
     fn tick(&self, writing: &mut Writing) {
         let now = writing.now();
         let mut told = Vec::new();
-        let mut lives = self.feed.lives();
+        let mut lives = self.feed.lives.lock();
         writing.sessions.retain(|id| {
             let Some(live) = lives.get_mut(id) else { return false };
             let mut out = Vec::new();

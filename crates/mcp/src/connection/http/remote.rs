@@ -5,10 +5,11 @@ pub(super) use requests::header_text;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use playhouse_tools::web::{Answer, Door, HeaderMap, HeaderName, HeaderValue, Method, Share, Url};
 use rmcp::model::{
     ClientJsonRpcMessage, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
@@ -87,10 +88,6 @@ pub(in crate::connection) struct Remote {
     close: CancellationToken,
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Remote {
     pub(super) fn new(
         place: &Place,
@@ -117,35 +114,35 @@ impl Remote {
 
     /// Takes note of a message that is about to be sent.
     pub(super) fn sent(&self, message: &ClientJsonRpcMessage) {
-        lock(&self.messages).sent(message);
+        self.messages.lock().sent(message);
     }
 
     /// Takes note of the tools of the server.
     pub(in crate::connection) fn knows(&self, tools: &[ListedTool]) {
-        *lock(&self.tools) = of_tools(tools);
+        *self.tools.lock() = of_tools(tools);
     }
 
     /// The arguments of a call that are headers as well.
     pub(super) fn mirrored(&self, tool: &str, arguments: &Value) -> Vec<(HeaderName, HeaderValue)> {
-        lock(&self.tools).get(tool).map(|mirrored| headers(mirrored, arguments)).unwrap_or_default()
+        self.tools.lock().get(tool).map(|mirrored| headers(mirrored, arguments)).unwrap_or_default()
     }
 
     /// Why a request failed that has no answer of the server.
     pub(in crate::connection) fn failure(&self, id: &RequestId) -> Option<CallError> {
-        lock(&self.failures).remove(id)
+        self.failures.lock().remove(id)
     }
 
     /// Why a connection could not be opened, if that was for no answer of the server.
     pub(in crate::connection) fn any_failure(&self) -> Option<CallError> {
-        lock(&self.failures).drain().next().map(|(_, failure)| failure)
+        self.failures.lock().drain().next().map(|(_, failure)| failure)
     }
 
     /// Ends the exchange of a request whose answer nobody wants any more.
     pub(in crate::connection) fn abandon(&self, id: &RequestId) {
-        if let Some(exchange) = lock(&self.pending).remove(id) {
+        if let Some(exchange) = self.pending.lock().remove(id) {
             exchange.cancel();
         }
-        lock(&self.failures).remove(id);
+        self.failures.lock().remove(id);
     }
 
     /// Ends all exchanges.
@@ -156,7 +153,7 @@ impl Remote {
     /// Ends all exchanges, and the session at the server if there is one.
     pub(in crate::connection) async fn end(&self) {
         self.stop();
-        let session = std::mem::take(&mut *lock(&self.session));
+        let session = std::mem::take(&mut *self.session.lock());
         if session.id.is_none() {
             return;
         }
@@ -169,7 +166,7 @@ impl Remote {
     pub(super) fn request(self: &Arc<Self>, outgoing: Outgoing) {
         let Some(id) = outgoing.id.clone() else { return };
         let cancel = self.close.child_token();
-        lock(&self.pending).insert(id.clone(), cancel.clone());
+        self.pending.lock().insert(id.clone(), cancel.clone());
         let remote = Arc::clone(self);
         tokio::spawn(async move {
             let exchanged = tokio::select! {
@@ -177,11 +174,11 @@ impl Remote {
                 () = cancel.cancelled() => return,
                 exchanged = remote.exchange(&outgoing) => exchanged,
             };
-            let was_pending = lock(&remote.pending).remove(&id).is_some();
+            let was_pending = remote.pending.lock().remove(&id).is_some();
             let Err(failure) = exchanged else { return };
             if was_pending {
                 let message = failure.to_string();
-                lock(&remote.failures).insert(id.clone(), failure);
+                remote.failures.lock().insert(id.clone(), failure);
                 remote.refuse(id, ErrorData::new(ErrorCode::INTERNAL_ERROR, message, None)).await;
             }
         });
@@ -208,22 +205,22 @@ impl Remote {
 
     /// Sends a message, and hands on what the server answers. A request has been answered when this returns.
     async fn exchange(self: &Arc<Self>, outgoing: &Outgoing) -> Result<(), CallError> {
-        let mut session = lock(&self.session).clone();
+        let mut session = self.session.lock().clone();
         let mut answer = self.post(&session, outgoing).await?;
         if answer.status == 404 && session.id.is_some() && !outgoing.greets {
             self.renew(session.number).await?;
-            session = lock(&self.session).clone();
+            session = self.session.lock().clone();
             answer = self.post(&session, outgoing).await?;
         }
         if outgoing.greets && is_good(&answer) {
-            let mut session = lock(&self.session);
+            let mut session = self.session.lock();
             session.id = header_of(&answer);
             session.greeting = Some(outgoing.clone());
         }
         let answer = match self.accepted(answer).await {
             Ok(answer) => answer,
             Err(Rejected::Answer(error)) => {
-                if let Some(id) = outgoing.id.clone().filter(|id| lock(&self.pending).remove(id).is_some()) {
+                if let Some(id) = outgoing.id.clone().filter(|id| self.pending.lock().remove(id).is_some()) {
                     self.refuse(id, error).await;
                 }
                 return Ok(());
@@ -249,7 +246,7 @@ impl Remote {
                     Ok(Some(event)) => {
                         resumed = 0;
                         self.deliver(event).await;
-                        if !lock(&self.pending).contains_key(id) {
+                        if !self.pending.lock().contains_key(id) {
                             return Ok(());
                         }
                     }
@@ -284,7 +281,7 @@ impl Remote {
     /// Hands on the messages of an event.
     async fn deliver(&self, event: Event) {
         let read: Vec<ServerJsonRpcMessage> = {
-            let mut messages = lock(&self.messages);
+            let mut messages = self.messages.lock();
             match event {
                 Event::Data(text) => messages.read(&text),
                 Event::TooLong { bytes, answers } => messages.drop_long(bytes, answers.as_ref()),
@@ -295,12 +292,12 @@ impl Remote {
             match &message {
                 JsonRpcMessage::Response(response) => {
                     if let ServerResult::InitializeResult(result) = &response.result {
-                        lock(&self.session).version = Some(result.protocol_version.as_str().to_owned());
+                        self.session.lock().version = Some(result.protocol_version.as_str().to_owned());
                     }
-                    lock(&self.pending).remove(&response.id);
+                    self.pending.lock().remove(&response.id);
                 }
                 JsonRpcMessage::Error(error) => {
-                    error.id.as_ref().and_then(|id| lock(&self.pending).remove(id));
+                    error.id.as_ref().and_then(|id| self.pending.lock().remove(id));
                 }
                 _ => {}
             }
@@ -316,7 +313,7 @@ impl Remote {
     /// Begins a session anew, unless somebody else has since the one of this number.
     async fn renew(self: &Arc<Self>, number: u64) -> Result<(), CallError> {
         let _one = self.renewing.lock().await;
-        let session = lock(&self.session).clone();
+        let session = self.session.lock().clone();
         if session.number != number {
             return Ok(());
         }
@@ -362,7 +359,7 @@ impl Remote {
         let initialized =
             Outgoing { id: None, body: body.into(), greets: false, method: Some(method), ..greeting };
         self.post(&renewed, &initialized).await?;
-        *lock(&self.session) = renewed;
+        *self.session.lock() = renewed;
         self.listen();
         Ok(())
     }
@@ -370,7 +367,7 @@ impl Remote {
     /// Reads what the server says by itself, in the background and as long as the session is the same.
     fn listen(self: &Arc<Self>) {
         let remote = Arc::clone(self);
-        let number = lock(&self.session).number;
+        let number = self.session.lock().number;
         tokio::spawn(async move {
             let close = remote.close.clone();
             tokio::select! {
@@ -383,7 +380,7 @@ impl Remote {
 
     async fn listening(&self, number: u64) {
         let (mut events, mut failed) = (Events::new(), 0);
-        while lock(&self.session).number == number {
+        while self.session.lock().number == number {
             match self.get(events.last_id.as_deref()).await {
                 Ok(answer) if is_good(&answer) && is_stream(&answer) => {
                     let mut body = Body::resumed(answer, events);

@@ -35,7 +35,7 @@ enum Rest {
 }
 
 /// Reads events from pieces of a stream. The work is linear in what comes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Events {
     /// A line that is not whole yet.
     line: Vec<u8>,
@@ -61,18 +61,7 @@ impl Events {
     }
 
     fn up_to(longest: usize) -> Self {
-        Self {
-            line: Vec::new(),
-            rest: Rest::Held,
-            after_return: false,
-            data: Vec::new(),
-            begun: false,
-            long: None,
-            longest,
-            last_id: None,
-            id: None,
-            retry: None,
-        }
+        Self { longest, ..Self::default() }
     }
 
     /// The same place in a stream that is opened again.

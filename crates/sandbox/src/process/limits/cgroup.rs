@@ -10,9 +10,11 @@ mod place;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::super::mark::Scope;
 use super::super::{program, tree};
@@ -161,19 +163,15 @@ impl Controllers {
 }
 
 impl Left {
-    fn groups(&self) -> MutexGuard<'_, Vec<(Vec<Part>, Scope)>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, is_wanted: impl Fn(&[Part], &Scope) -> bool) -> Vec<(Vec<Part>, Scope)> {
-        let mut groups = self.groups();
+        let mut groups = self.groups.lock();
         let (taken, others) = groups.drain(..).partition(|(parts, command)| is_wanted(parts, command));
         *groups = others;
         taken
     }
 
     fn add(self: &Arc<Self>, parts: Vec<Part>, command: Scope) {
-        self.groups().push((parts, command));
+        self.groups.lock().push((parts, command));
         if !self.is_watched.swap(true, Ordering::SeqCst) {
             let left = Arc::clone(self);
             let spawned = std::thread::Builder::new().name("watch-left".into()).spawn(move || left.watch());
@@ -189,12 +187,12 @@ impl Left {
     fn watch(self: &Arc<Self>) {
         loop {
             std::thread::sleep(LOOK_FOR_LEFT);
-            self.groups().retain_mut(|(parts, _)| !remove_all(parts));
+            self.groups.lock().retain_mut(|(parts, _)| !remove_all(parts));
             for (parts, command) in self.take(|parts, _| parts.iter().any(|part| part.broken().is_some())) {
                 let scope = command.clone();
                 tree::kill_group(scope, CommandGroup { parts, command, left: Arc::clone(self) });
             }
-            let groups = self.groups();
+            let groups = self.groups.lock();
             if groups.is_empty() {
                 // Before the lock goes, so that whoever adds one sees it.
                 self.is_watched.store(false, Ordering::SeqCst);

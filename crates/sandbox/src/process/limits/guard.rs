@@ -8,9 +8,11 @@
 //! behind.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::super::mark::Scope;
 use super::super::tree;
@@ -86,7 +88,7 @@ impl Drop for Watched {
 }
 
 fn with_guard<T>(work: impl FnOnce(&mut Guard) -> T) -> T {
-    let mut guard = GUARD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut guard = GUARD.lock();
     work(guard.get_or_insert_default())
 }
 

@@ -6,7 +6,7 @@ use playhouse_tools::web::{Answer, DoorError, HeaderName, HeaderValue, Method, R
 use rmcp::model::{ErrorCode, ErrorData};
 use serde_json::Value;
 
-use super::{Outgoing, Rejected, Remote, SESSION, Session, is_good, lock};
+use super::{Outgoing, Rejected, Remote, SESSION, Session, is_good};
 use crate::connection::CallError;
 use crate::oauth::{Refused, wants_scopes};
 use crate::text::line;
@@ -29,7 +29,7 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 impl Remote {
     pub(super) async fn get(&self, last: Option<&str>) -> Result<Answer, CallError> {
-        let session = lock(&self.session).clone();
+        let session = self.session.lock().clone();
         let mut request = self.request_with(&session, Method::GET, Share::Stream);
         request.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
