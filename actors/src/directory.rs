@@ -6,18 +6,14 @@ use std::sync::Arc;
 use playhouse_llm::{Endpoint, Findings, Head, Limiter, Limits, Transport};
 use playhouse_policy::{Action, Rules};
 use playhouse_protocol::capability::Modalities;
-use playhouse_protocol::chat::ToolSpec;
-use playhouse_protocol::ledger::{Purpose, Tier};
+use playhouse_protocol::ledger::Purpose;
 use playhouse_protocol::message::CallInput;
 use playhouse_protocol::template::TemplateList;
 use playhouse_protocol::tool::ToolOrigin;
-use playhouse_protocol::usage::PriceList;
 use playhouse_protocol::{
-    CommandError, EndOfLife, ErrorInfo, Labels, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp,
-    WallsAllowed,
+    CommandError, EndOfLife, ErrorInfo, ModelRef, PermissionRule, Sandbox, SessionId, Timestamp, WallsAllowed,
 };
-use playhouse_session::{Facts, Session};
-use serde_json::{Map, Value};
+use playhouse_session::{Facts, ModelDirectory, Session};
 
 /// An agent and a model that exist, for a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,43 +232,6 @@ pub trait AgentDirectory: Send + Sync {
     fn overhead_tokens(&self, agent: &str) -> u64;
 }
 
-/// What models cost, and how much they read.
-pub trait ModelDirectory: Send + Sync {
-    /// What `model` costs now.
-    fn prices(&self, model: &ModelRef) -> PriceList;
-
-    /// How the platform charges for `model`.
-    fn tier(&self, _model: &ModelRef) -> Tier {
-        Tier::default()
-    }
-
-    /// The labels of usage among the `metadata` of a session. Fast, and without I/O.
-    fn labels(&self, _metadata: &Map<String, Value>) -> Labels {
-        Labels::new()
-    }
-
-    /// The version of the catalogue that the prices of `model` are from; `None` for prices that the operator wrote.
-    fn catalogue(&self, _model: &ModelRef) -> Option<String> {
-        None
-    }
-
-    /// The most input tokens that a request to `model` may have, where that is known. Fast, and without I/O.
-    fn window(&self, _model: &ModelRef) -> Option<u64> {
-        None
-    }
-
-    /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None` where
-    /// the window is not known: then room is made only when a provider says that a request is too long. Fast, and without I/O.
-    fn room(&self, _model: &ModelRef) -> Option<u64> {
-        None
-    }
-
-    /// The words of a provider that refused this tool, and for which model; `None` if no provider refused it.
-    fn tool_refusal(&self, _tool: &ToolSpec) -> Option<String> {
-        None
-    }
-}
-
 /// Command templates.
 pub trait TemplateDirectory: Send + Sync {
     /// The command templates for sessions in `workspace`, and what is wrong with others: clients are told it, so it does not say
@@ -332,32 +291,12 @@ pub(crate) struct DirectoryFacts<'a>(pub(crate) &'a dyn Directory, pub(crate) Or
 type Origin<'a> = &'a dyn Fn(&str, &CallInput) -> Option<ToolOrigin>;
 
 impl Facts for DirectoryFacts<'_> {
-    fn prices(&self, model: &ModelRef) -> PriceList {
-        self.0.prices(model)
+    fn models(&self) -> &dyn ModelDirectory {
+        self.0
     }
 
     fn overhead_tokens(&self, agent: &str, _: &ModelRef) -> u64 {
         self.0.overhead_tokens(agent)
-    }
-
-    fn tier(&self, model: &ModelRef) -> Tier {
-        self.0.tier(model)
-    }
-
-    fn labels(&self, metadata: &Map<String, Value>) -> Labels {
-        self.0.labels(metadata)
-    }
-
-    fn catalogue(&self, model: &ModelRef) -> Option<String> {
-        self.0.catalogue(model)
-    }
-
-    fn window(&self, model: &ModelRef) -> Option<u64> {
-        self.0.window(model)
-    }
-
-    fn room(&self, model: &ModelRef) -> Option<u64> {
-        self.0.room(model)
     }
 
     fn origin(&self, tool: &str, input: &CallInput) -> Option<ToolOrigin> {

@@ -66,8 +66,8 @@ pub use api::tools::OutsideTool;
 pub use base::now;
 pub use bounds::{Others, Within};
 pub use directory::{
-    AgentDirectory, Aside, Choice, Directory, FilledTemplate, Ground, ModelDirectory, Moderate, Profile,
-    ProfileDirectory, ProfileRequest, TemplateDirectory, TemplatePiece, WorkspaceDirectory,
+    AgentDirectory, Aside, Choice, Directory, FilledTemplate, Ground, Moderate, Profile, ProfileDirectory,
+    ProfileRequest, TemplateDirectory, TemplatePiece, WorkspaceDirectory,
 };
 pub use events::hub::{Heard, Hub, Listener, Owner, Shout};
 pub use events::published::Published;
@@ -80,6 +80,7 @@ pub use metering::UsageReport;
 pub use playhouse_lsp::{Known as LspKnown, Problem as LspProblem, Severity as LspSeverity};
 pub use playhouse_sandbox::process::is_of_a_command;
 pub use playhouse_sandbox::try_blocking;
+pub use playhouse_session::ModelDirectory;
 pub use playhouse_tools::changed::path_of;
 pub use playhouse_tools::grep::FoundLine;
 pub use playhouse_tools::host_tool::{HOST_PERMISSION, HostToolError};

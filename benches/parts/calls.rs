@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use playhouse::protocol::message::CallInput;
 use playhouse_sandbox::{Processes, Walls};
-use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
+use playhouse_tools::{Alone, CallContext, Registry, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -18,12 +18,6 @@ const LINES: usize = 1_000;
 /// Files of a patch, and its sections in each.
 const FILES: usize = 10;
 const HUNKS: usize = 5;
-
-struct Nobody;
-
-impl OutputSink for Nobody {
-    fn write(&self, _text: &str) {}
-}
 
 /// A workspace in which calls are made.
 struct House {
@@ -45,7 +39,7 @@ impl House {
             locks: Arc::new(PathLocks::new()),
             pool: Pool::new(1),
             cancel: CancellationToken::new(),
-            output: Arc::new(Nobody),
+            output: Arc::new(()),
             output_file: outputs.join("call.txt"),
             storage: playhouse_tools::storage::SessionStorage::alone(outputs.to_owned()),
             host: Arc::new(Alone::default()),

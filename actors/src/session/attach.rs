@@ -14,7 +14,7 @@ use playhouse_policy::{Verdict, Zone};
 use playhouse_protocol::message::{Attachment, BlobRef, CallInput, ToolSwitches};
 use playhouse_protocol::{CommandError, PathMention, Prompt};
 use playhouse_tools::media::{self, Given, MediaError};
-use playhouse_tools::{CallContext, OutputSink, ToolError, runner};
+use playhouse_tools::{CallContext, ToolError, runner};
 use playhouse_workspace::{Resolved, door};
 use ractor::ActorRef;
 use serde_json::{Map, Value};
@@ -35,13 +35,6 @@ const LONGEST_LINES: usize = 40;
 const MOST_PATHS: usize = 20;
 /// The most text in all files that somebody gives with one prompt, in bytes.
 const ALL_TEXT: usize = 1024 * 1024;
-
-/// Reading a file says nothing while it runs.
-struct Silent;
-
-impl OutputSink for Silent {
-    fn write(&self, _text: &str) {}
-}
 
 /// Whether there is anything to be looked at before the prompt is admitted.
 pub(super) fn attaches(prompt: &Prompt) -> bool {
@@ -85,7 +78,7 @@ impl SessionState {
             own: None,
             observers: Vec::new(),
         });
-        let context = self.context(&place, &host, Arc::new(Silent));
+        let context = self.context(&place, &host, Arc::new(()));
         let desk = Desk { shared: Arc::clone(&self.shared), tenant: Arc::clone(&self.tenant), host, context };
         let (myself, child) = (myself.clone(), self.shared.children.enter());
         spawn(async move {

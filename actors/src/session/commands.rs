@@ -2,7 +2,7 @@
 
 use playhouse_protocol::command::Snapshot;
 use playhouse_protocol::message::{CallInput, Message, Part, PromptKind, ToolSwitches};
-use playhouse_protocol::record::SessionChanged;
+use playhouse_protocol::record::{PromptAdmitted, SessionChanged};
 use playhouse_protocol::{
     Command, CommandError, ModelRef, PartId, Prompt, PromptText, Reply, ShellBlock, ShellCommand,
     ToolCommand, WhenBusy,
@@ -205,21 +205,19 @@ impl SessionState {
         for mut file in files {
             parts.push(Part::File { id: id(file.part.take()), file });
         }
-        Ok(NewPrompt {
-            message: message.unwrap_or_else(|| self.ids.next()),
-            parts,
-            agent: choice.agent,
-            model: choice.model,
+        let message = message.unwrap_or_else(|| self.ids.next());
+        let kind = if note { PromptKind::Note } else { PromptKind::Turn };
+        let prompt = PromptAdmitted {
             step_limit: steps.or(choice.step_limit),
-            when_busy,
             unattended,
-            kind: if note { PromptKind::Note } else { PromptKind::Turn },
             system,
             tools,
             output,
             handed,
             attribution,
-        })
+            ..PromptAdmitted::new(message, parts, choice.agent, choice.model, kind)
+        };
+        Ok(NewPrompt { prompt, when_busy })
     }
 
     /// Whether something in the session has this id: those that clients make may be repeated.
@@ -319,21 +317,10 @@ impl SessionState {
                 (BY_HAND.trim_end().to_owned(), WhenBusy::Reject, false, kind)
             }
         };
-        Ok(NewPrompt {
-            message: message.unwrap_or_else(|| self.ids.next()),
-            parts: vec![Part::text(self.ids.next(), text)],
-            agent: choice.agent,
-            model: choice.model,
-            step_limit: None,
-            when_busy,
-            unattended,
-            kind,
-            system: None,
-            tools: ToolSwitches::new(),
-            output: None,
-            handed: None,
-            attribution: None,
-        })
+        let message = message.unwrap_or_else(|| self.ids.next());
+        let parts = vec![Part::text(self.ids.next(), text)];
+        let prompt = PromptAdmitted::new(message, parts, choice.agent, choice.model, kind);
+        Ok(NewPrompt { prompt: PromptAdmitted { unattended, ..prompt }, when_busy })
     }
 
     /// Checks a call that a client makes.
@@ -359,21 +346,11 @@ impl SessionState {
         let choice = self.judge.directory().choose(agent.as_deref(), None, agent_before, model)?;
         // A turn takes prompts over that steer it, and would not make the call.
         let when_busy = if when_busy == WhenBusy::Steer { WhenBusy::Queue } else { when_busy };
-        Ok(NewPrompt {
-            message: message.unwrap_or_else(|| self.ids.next()),
-            parts: vec![Part::text(self.ids.next(), BY_HAND.trim_end())],
-            agent: choice.agent,
-            model: choice.model,
-            step_limit: None,
-            when_busy,
-            unattended,
-            kind: PromptKind::Call { tool, input },
-            system: None,
-            tools: ToolSwitches::new(),
-            output: None,
-            handed: None,
-            attribution: None,
-        })
+        let message = message.unwrap_or_else(|| self.ids.next());
+        let parts = vec![Part::text(self.ids.next(), BY_HAND.trim_end())];
+        let prompt =
+            PromptAdmitted::new(message, parts, choice.agent, choice.model, PromptKind::Call { tool, input });
+        Ok(NewPrompt { prompt: PromptAdmitted { unattended, ..prompt }, when_busy })
     }
 
     /// Where it works.

@@ -164,9 +164,11 @@ impl SessionState {
             // Leaving is not for the machine: see `handle`.
             SessionMessage::Resume | SessionMessage::Settle | SessionMessage::Leave(_) => return Ok(()),
         };
-        if let Input::Prompt(_, NewPrompt { kind: PromptKind::Turn, agent, model, unattended, .. }) = &input {
-            self.ask_ahead(myself, !unattended).await?;
-            self.tell_changed_tools(myself, agent, model).await?;
+        if let Input::Prompt(_, NewPrompt { prompt, .. }) = &input
+            && prompt.kind == PromptKind::Turn
+        {
+            self.ask_ahead(myself, !prompt.unattended).await?;
+            self.tell_changed_tools(myself, &prompt.agent, &prompt.model).await?;
         }
         self.feed(myself, input).await
     }

@@ -4,7 +4,8 @@
 //! it, so that nothing is told twice, over restarts as well.
 
 use playhouse_protocol::chat::ToolSpec;
-use playhouse_protocol::message::{Message, Part, PromptKind, TextMarks, ToolSwitches};
+use playhouse_protocol::message::{Message, Part, PromptKind, TextMarks};
+use playhouse_protocol::record::PromptAdmitted;
 use playhouse_protocol::{ModelRef, Seq, WhenBusy};
 use playhouse_session::{Input, NewPrompt, Ticket};
 use playhouse_tools::MCP_SEARCH;
@@ -37,21 +38,10 @@ impl SessionState {
         self.told_tools = revision;
         let Some((text, noted)) = self.changed_tools(agent, model) else { return Ok(()) };
         let marks = TextMarks { synthetic: true, metadata: noted, ..TextMarks::default() };
-        let note = NewPrompt {
-            message: self.ids.next(),
-            parts: vec![Part::Text { id: self.ids.next(), text, marks: Some(Box::new(marks)), opaque: None }],
-            agent: agent.to_owned(),
-            model: model.clone(),
-            step_limit: None,
-            when_busy: WhenBusy::Steer,
-            unattended: false,
-            kind: PromptKind::Note,
-            system: None,
-            tools: ToolSwitches::default(),
-            output: None,
-            handed: None,
-            attribution: None,
-        };
+        let message = self.ids.next();
+        let part = Part::Text { id: self.ids.next(), text, marks: Some(Box::new(marks)), opaque: None };
+        let prompt = PromptAdmitted::new(message, vec![part], agent, model.clone(), PromptKind::Note);
+        let note = NewPrompt { prompt, when_busy: WhenBusy::Steer };
         // Nobody waits for the answer.
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);

@@ -28,7 +28,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use playhouse_sandbox::Walls;
-use playhouse_sandbox::process::{ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart};
+use playhouse_sandbox::process::{Program, Run, STOP_GRACE, Scope, Spec, start_apart};
 use playhouse_tools::web::Door;
 use rmcp::model::{ErrorCode, ProtocolVersion, ServerNotification, ServerPeerInfo, SubscriptionFilter};
 use rmcp::service::{
@@ -391,14 +391,7 @@ async fn start(entry: &ServerEntry, stdio: &Stdio, place: &Place) -> Result<Prog
         walls: place.walls.clone(),
     };
     start_apart(&spec).await.map_err(|error| {
-        use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-        let is_lasting = match &error {
-            ProcessError::Start { source, .. } => {
-                matches!(source.kind(), NotFound | PermissionDenied | NotADirectory)
-            }
-            ProcessError::Walls(_) => true,
-            ProcessError::Watch(_) => false,
-        };
+        let is_lasting = error.is_lasting();
         let text = error.to_string();
         if is_lasting { OpenError::Permanent(text) } else { OpenError::Transient(text) }
     })

@@ -6,7 +6,7 @@
 
 mod query;
 mod reprice;
-mod view;
+mod rows;
 
 use std::fmt;
 
@@ -17,17 +17,15 @@ use crate::attribution::{Attribution, KeyRef, Labels};
 use crate::day::Day;
 use crate::id::{AttemptId, MessageId, SessionId};
 use crate::model::ModelRef;
-use crate::record::{AttemptEnded, AttemptStarted};
-use crate::summary::SessionSummary;
+use crate::record::AttemptStarted;
 use crate::time::Timestamp;
-use crate::usage::{Cost, PriceList, Prices, Quality, Tokens, Totals};
+use crate::usage::{Cost, PriceList, Prices, Quality, Tokens};
 
 pub use query::{
     ArchivePage, ArchiveQuery, GroupBy, GroupByError, Grouping, ProviderSum, QueryError, RowPage, RowPlace,
     RowQuery, TreeUsage, UsageGroup, UsageKey, UsageLine, UsagePage, UsageQuery, UsageSum,
 };
 pub use reprice::{RepriceReport, RepriceRequest};
-pub use view::RowView;
 
 /// What a request to a model is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -348,23 +346,6 @@ pub struct LedgerRow {
     /// ([`LedgerClosed`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
-}
-
-impl LedgerRow {
-    /// The rows of an attempt of the session with this summary: see [`RowView::of`].
-    pub fn of(summary: &SessionSummary, ended: &AttemptEnded, at: Timestamp) -> Vec<Self> {
-        RowView::of(summary, ended, at).map(|row| row.to_row()).collect()
-    }
-
-    /// What running aggregates count it under.
-    pub fn grain(&self) -> Grain {
-        self.view().grain()
-    }
-
-    /// As a sum over one row.
-    pub fn totals(&self) -> Totals {
-        self.view().sum().totals
-    }
 }
 
 /// The number of the day of `time`, in UTC: 0 for 1970-01-01.

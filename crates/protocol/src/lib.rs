@@ -32,6 +32,27 @@
 //! assert_eq!(SessionId::parse(session.as_str()), Ok(session));
 //! ```
 
+/// What serde needs of a type that is written as its text.
+macro_rules! as_text {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = <Self as std::str::FromStr>::Err;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+    };
+}
+
+pub(crate) use as_text;
+
 pub mod attribution;
 pub mod capability;
 pub mod changes;

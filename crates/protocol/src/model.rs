@@ -57,19 +57,7 @@ impl FromStr for ModelRef {
     }
 }
 
-impl TryFrom<String> for ModelRef {
-    type Error = ModelRefError;
-
-    fn try_from(text: String) -> Result<Self, ModelRefError> {
-        text.parse()
-    }
-}
-
-impl From<ModelRef> for String {
-    fn from(model: ModelRef) -> Self {
-        model.to_string()
-    }
-}
+crate::as_text!(ModelRef);
 
 impl fmt::Display for ModelRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -421,20 +421,6 @@ impl fmt::Display for OffPeak {
     }
 }
 
-impl From<OffPeak> for String {
-    fn from(hours: OffPeak) -> Self {
-        hours.to_string()
-    }
-}
-
-impl TryFrom<String> for OffPeak {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 impl FromStr for OffPeak {
     type Err = String;
 
@@ -457,6 +443,8 @@ impl FromStr for OffPeak {
         })
     }
 }
+
+crate::as_text!(OffPeak);
 
 #[cfg(test)]
 mod tests {

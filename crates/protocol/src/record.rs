@@ -331,6 +331,31 @@ pub struct PromptAdmitted {
 }
 
 impl PromptAdmitted {
+    /// One with nothing but what each has.
+    pub fn new(
+        message: MessageId,
+        parts: Vec<Part>,
+        agent: impl Into<String>,
+        model: ModelRef,
+        kind: PromptKind,
+    ) -> Self {
+        Self {
+            message,
+            parts,
+            agent: agent.into(),
+            model,
+            step_limit: None,
+            steer: false,
+            unattended: false,
+            kind,
+            system: None,
+            tools: ToolSwitches::new(),
+            output: None,
+            handed: None,
+            attribution: None,
+        }
+    }
+
     /// The message that it is, admitted at this time.
     pub fn to_message(&self, at: Timestamp) -> UserMessage {
         UserMessage {

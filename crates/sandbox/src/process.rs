@@ -163,6 +163,20 @@ pub enum ProcessError {
     Watch(#[from] io::Error),
 }
 
+impl ProcessError {
+    /// Whether another try fails in the same way.
+    pub fn is_lasting(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+        match self {
+            Self::Start { source, .. } => {
+                matches!(source.kind(), NotFound | PermissionDenied | NotADirectory)
+            }
+            Self::Walls(_) => true,
+            Self::Watch(_) => false,
+        }
+    }
+}
+
 /// Receives what a command writes to its standard output and its standard error, in the order in which it wrote it.
 pub trait Receive: Send {
     /// More output, at most 64 KB. The command is held back until this is done. The future may be dropped before, when

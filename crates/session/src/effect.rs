@@ -2,24 +2,23 @@
 
 use playhouse_policy::{Verdict, Want};
 use playhouse_protocol::changes::{ChangeSet, FileBefore};
+use playhouse_protocol::chat::ToolSpec;
 use playhouse_protocol::consent::{ConsentAnswer, Risk};
-use playhouse_protocol::delegate::{Delegation, HandedOver};
+use playhouse_protocol::delegate::Delegation;
 use playhouse_protocol::error::ErrorInfo;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
 use playhouse_protocol::ledger::{Purpose, Tier};
-use playhouse_protocol::message::{
-    Attachment, CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches,
-};
-use playhouse_protocol::output::WantedOutput;
+use playhouse_protocol::message::{Attachment, CallInput, CallOutcome, FinishReason};
 use playhouse_protocol::question::{Question, QuestionAnswer, Todo};
 use playhouse_protocol::record::{
-    ArtifactCaptured, Effect as CallEffect, Entry, Recovery, SessionChanged, SettledTool, StepPart,
+    ArtifactCaptured, Effect as CallEffect, Entry, PromptAdmitted, Recovery, SessionChanged, SettledTool,
+    StepPart,
 };
 use playhouse_protocol::revert::{RevertReport, SessionReverted};
 use playhouse_protocol::tool::ToolOrigin;
 use playhouse_protocol::usage::{PriceList, Usage};
 use playhouse_protocol::{
-    Attribution, CallAnswer, CommandError, Labels, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy,
+    CallAnswer, CommandError, Labels, ModelRef, Reply, Timestamp, WallsInForce, WhenBusy,
 };
 use serde_json::{Map, Value};
 
@@ -29,40 +28,51 @@ use crate::context::Fit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Facts from outside that a decision needs. Looking one up is pure.
-pub trait Facts {
+/// What models cost, and how much they read.
+pub trait ModelDirectory: Send + Sync {
     /// What `model` costs now.
     fn prices(&self, model: &ModelRef) -> PriceList;
-
-    /// A first guess at the tokens of what precedes the conversation, the system prompt and the tools, until these are made
-    /// and measured ([`Input::SystemMade`]).
-    fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;
 
     /// How the platform charges for `model`.
     fn tier(&self, _model: &ModelRef) -> Tier {
         Tier::default()
     }
 
-    /// The labels of usage among the `metadata` of a session.
+    /// The labels of usage among the `metadata` of a session. Fast, and without I/O.
     fn labels(&self, _metadata: &Map<String, Value>) -> Labels {
         Labels::new()
     }
 
-    /// The version of the catalogue that the prices of `model` are from, where they are from one.
+    /// The version of the catalogue that the prices of `model` are from; `None` for prices that the operator wrote.
     fn catalogue(&self, _model: &ModelRef) -> Option<String> {
         None
     }
 
-    /// The most input tokens that a request to `model` may have, where that is known.
+    /// The most input tokens that a request to `model` may have, where that is known. Fast, and without I/O.
     fn window(&self, _model: &ModelRef) -> Option<u64> {
         None
     }
 
-    /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None`
-    /// where the window is not known.
+    /// The most input tokens that a request to `model` shall have: its window without what is kept for the answer. `None` where
+    /// the window is not known: then room is made only when a provider says that a request is too long. Fast, and without I/O.
     fn room(&self, _model: &ModelRef) -> Option<u64> {
         None
     }
+
+    /// The words of a provider that refused this tool, and for which model; `None` if no provider refused it.
+    fn tool_refusal(&self, _tool: &ToolSpec) -> Option<String> {
+        None
+    }
+}
+
+/// Facts from outside that a decision needs. Looking one up is pure.
+pub trait Facts {
+    /// Prices and sizes.
+    fn models(&self) -> &dyn ModelDirectory;
+
+    /// A first guess at the tokens of what precedes the conversation, the system prompt and the tools, until these are made
+    /// and measured ([`Input::SystemMade`]).
+    fn overhead_tokens(&self, agent: &str, model: &ModelRef) -> u64;
 
     /// Where the tool comes from that a call reaches; `None` for a native one, and where there is none.
     fn origin(&self, _tool: &str, _input: &CallInput) -> Option<ToolOrigin> {
@@ -91,32 +101,10 @@ pub struct Stamp<'a> {
 /// A prompt with all its choices made: agent, model and step limit are known to exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewPrompt {
-    /// The client's id for it, or one that was made for it.
-    pub message: MessageId,
-    /// Text and files.
-    pub parts: Vec<Part>,
-    /// The agent.
-    pub agent: String,
-    /// The model.
-    pub model: ModelRef,
-    /// The most steps of its turn.
-    pub step_limit: Option<u32>,
+    /// As it is admitted. Whether it steers follows from `when_busy`.
+    pub prompt: PromptAdmitted,
     /// What happens when the session is busy.
     pub when_busy: WhenBusy,
-    /// Whether nobody answers requests for consent in its turn.
-    pub unattended: bool,
-    /// What follows from it.
-    pub kind: PromptKind,
-    /// What the model is told beside it, for its turn only.
-    pub system: Option<String>,
-    /// The tools that are turned off for its turn.
-    pub tools: ToolSwitches,
-    /// The answer that is wanted.
-    pub output: Option<Box<WantedOutput>>,
-    /// Where it comes from, if another session sent it.
-    pub handed: Option<Box<HandedOver>>,
-    /// Whom the usage of its turn is attributed to.
-    pub attribution: Option<Box<Attribution>>,
 }
 
 /// A call that a model asked for.

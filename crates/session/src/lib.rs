@@ -40,7 +40,8 @@ pub use changes::{Changes, FileChange};
 pub use context::Fit;
 pub use effect::{
     AsideOrder, AttemptOrder, AttemptReport, CallReport, ConsentAhead, Deadline, Effect, Facts,
-    FailedAttempt, Input, NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer, SystemMade, Ticket,
+    FailedAttempt, Input, ModelDirectory, NewPrompt, PreparedCall, ProposedCall, Stamp, StepAnswer,
+    SystemMade, Ticket,
 };
 pub use fold::{
     CallPhase, FoldError, OpenAside, OpenAttempt, OpenCall, OpenConsent, OpenQuestion, OpenRevert, Pricing,

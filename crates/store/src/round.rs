@@ -235,7 +235,7 @@ impl<'a> Round<'a> {
 
     /// Stages corrections of rows.
     pub(crate) fn correct(&mut self, corrections: &[LedgerRow]) -> Result<(), StoreError> {
-        self.grow(|staging| corrections.iter().try_for_each(|row| staging.row(&row.view())))
+        self.grow(|staging| corrections.iter().try_for_each(|row| staging.row(row.clone())))
     }
 
     /// Stages that the ledger is closed up to a time.

@@ -12,17 +12,11 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use playhouse_protocol::message::CallInput;
 use playhouse_sandbox::{Processes, Walls};
-use playhouse_tools::{Alone, CallContext, OutputSink, Registry, ToolError, ToolOutput, runner};
+use playhouse_tools::{Alone, CallContext, Registry, ToolError, ToolOutput, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-
-struct Nobody;
-
-impl OutputSink for Nobody {
-    fn write(&self, _text: &str) {}
-}
 
 /// A workspace with one file.
 struct House {
@@ -41,7 +35,7 @@ impl House {
             locks: Arc::new(PathLocks::new()),
             pool: Pool::new(2),
             cancel: CancellationToken::new(),
-            output: Arc::new(Nobody),
+            output: Arc::new(()),
             output_file: outputs.join("call.txt"),
             storage: playhouse_tools::storage::SessionStorage::alone(outputs.to_owned()),
             host: Arc::new(Alone::default()),

@@ -23,7 +23,7 @@ use playhouse_tools::glob::Glob;
 use playhouse_tools::grep::Grep;
 use playhouse_tools::list::List;
 use playhouse_tools::read::Read;
-use playhouse_tools::{Alone, CallContext, OutputSink, Registry, Tool, Typed, runner};
+use playhouse_tools::{Alone, CallContext, Registry, Tool, Typed, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -200,12 +200,6 @@ fn read(folder: &Path, bytes: u64, rounds: usize) {
     );
 }
 
-struct Nobody;
-
-impl OutputSink for Nobody {
-    fn write(&self, _: &str) {}
-}
-
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -218,7 +212,7 @@ fn context(root: &Path) -> (Registry, CallContext) {
         locks: Arc::new(PathLocks::new()),
         pool: Pool::new(4),
         cancel: CancellationToken::new(),
-        output: Arc::new(Nobody),
+        output: Arc::new(()),
         output_file: outputs.join("call.txt"),
         storage: playhouse_tools::storage::SessionStorage::alone(outputs.to_owned()),
         host: Arc::new(Alone::default()),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use playhouse_protocol::message::CallInput;
 use playhouse_sandbox::{Processes, Walls};
-use playhouse_tools::{Alone, CallContext, OutputSink, Registry, runner};
+use playhouse_tools::{Alone, CallContext, Registry, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace, hash};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -24,12 +24,6 @@ const LINES: usize = 1000;
 
 /// What it may take, at the median.
 const MOST: Duration = Duration::from_millis(20);
-
-struct Nobody;
-
-impl OutputSink for Nobody {
-    fn write(&self, _text: &str) {}
-}
 
 /// A patch that changes lines from `old` to `new` everywhere.
 fn patch(old: &str, new: &str) -> String {
@@ -63,7 +57,7 @@ fn main() {
         locks: Arc::new(PathLocks::new()),
         pool: Pool::new(4),
         cancel: CancellationToken::new(),
-        output: Arc::new(Nobody),
+        output: Arc::new(()),
         output_file: folder.path().join("outputs/call.txt"),
         storage: playhouse_tools::storage::SessionStorage::alone(folder.path().join("outputs")),
         host: Arc::new(Alone::new(registry.clone())),

@@ -46,6 +46,11 @@ pub trait OutputSink: Send + Sync {
     fn write(&self, text: &str);
 }
 
+/// Nobody watches.
+impl OutputSink for () {
+    fn write(&self, _: &str) {}
+}
+
 /// What a call stands on. One for each call.
 #[derive(Clone)]
 pub struct CallContext {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use playhouse_policy::{Rules, Verdict};
 use playhouse_protocol::message::CallInput;
 use playhouse_sandbox::{Processes, Walls};
-use playhouse_tools::{Alone, CallContext, OutputSink, runner};
+use playhouse_tools::{Alone, CallContext, runner};
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use tokio_util::sync::CancellationToken;
 
@@ -19,13 +19,6 @@ use crate::operations::check_tool;
 
 /// Threads for the work of tools that blocks.
 const THREADS: usize = 2;
-
-/// Nothing runs, so nothing is put out.
-struct NoOutput;
-
-impl OutputSink for NoOutput {
-    fn write(&self, _text: &str) {}
-}
 
 /// Prints a line for each call.
 pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Path) -> CommandResult {
@@ -46,7 +39,7 @@ pub(super) async fn tell(common: &Common, calls: &[ScriptedCall], directory: &Pa
         locks: PathLocks::of_this_process(),
         pool: Pool::new(THREADS),
         cancel: CancellationToken::new(),
-        output: Arc::new(NoOutput),
+        output: Arc::new(()),
         output_file: outputs.path().join("output/call.txt"),
         storage: playhouse_tools::storage::SessionStorage::alone(outputs.path().join("output")),
         host: Arc::new(Alone::with_policy(Arc::clone(&registry), policy)),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use playhouse_lsp::{CLOSED, Client, ServerEntry, Start};
 use playhouse_protocol::walls::{Sandbox, Strength, WallsAllowed};
 use playhouse_sandbox::process::{
-    Environment, Limits, ProcessError, Program, Run, STOP_GRACE, Scope, Spec, start_apart, use_of_groups,
+    Environment, Limits, Program, Run, STOP_GRACE, Scope, Spec, start_apart, use_of_groups,
 };
 use playhouse_sandbox::{Walls, WallsSpec, blocking};
 use sha2::{Digest as _, Sha256};
@@ -240,14 +240,7 @@ impl Kind for Servers {
             let (ground, of) = (Arc::clone(&self.0), key.clone());
             let (spec, entry) = blocking(move || ground.spec(&of)).await?;
             let program = start_apart(&spec).await.map_err(|error| {
-                use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
-                let is_lasting = match &error {
-                    ProcessError::Start { source, .. } => {
-                        matches!(source.kind(), NotFound | PermissionDenied | NotADirectory)
-                    }
-                    ProcessError::Walls(_) => true,
-                    ProcessError::Watch(_) => false,
-                };
+                let is_lasting = error.is_lasting();
                 let text = error.to_string();
                 if is_lasting { StartError::Permanent(text) } else { StartError::Transient(text) }
             })?;

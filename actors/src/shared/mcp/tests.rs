@@ -10,7 +10,7 @@ use playhouse_sandbox::{Processes, Walls};
 use playhouse_tools::storage::SessionStorage;
 use playhouse_tools::web::Door;
 use playhouse_tools::{
-    Alone, CallContext, Host, MCP_RESOURCE, OutputSink, Prepared, Registry, Showing, ToolError, ToolOutput,
+    Alone, CallContext, Host, MCP_RESOURCE, Prepared, Registry, Showing, ToolError, ToolOutput,
 };
 use playhouse_workspace::{FileTracker, PathLocks, Pool, Workspace};
 use serde_json::{Map, Value, json};
@@ -110,7 +110,7 @@ impl Stage {
             locks: Arc::new(PathLocks::new()),
             pool: Pool::new(2),
             cancel: CancellationToken::new(),
-            output: Arc::new(Nobody),
+            output: Arc::new(()),
             output_file: outputs.join("call.txt"),
             storage: SessionStorage::alone(outputs),
             host: Arc::new(Alone::new(Arc::new(Registry::new()))),
@@ -155,12 +155,6 @@ impl Host for Person {
         assert!(questions[0].question.contains("Which colour?"), "{questions:?}");
         Box::pin(std::future::ready(self.answer.clone()))
     }
-}
-
-struct Nobody;
-
-impl OutputSink for Nobody {
-    fn write(&self, _: &str) {}
 }
 
 fn names(tools: &[Arc<dyn Tool>]) -> Vec<&str> {

@@ -23,7 +23,7 @@ use crate::usage;
 pub(super) struct OpenaiChat;
 
 /// When every answer says it was made (seconds since the epoch), so that the same request gets the same bytes.
-const CREATED: u64 = 1_735_689_600;
+pub(super) const CREATED: u64 = 1_735_689_600;
 
 #[derive(Deserialize)]
 struct Request<'a> {

@@ -9,7 +9,7 @@ use playhouse_protocol::Tokens;
 use serde_json::{Value, json};
 
 use self::stream::Stream;
-use super::openai_chat::write_writes;
+use super::openai_chat::{CREATED, OpenaiChat, write_writes};
 use super::openai_error::{self, Api};
 use super::{About, Asked, Dialect, Encode, Ending, PartKind, Rejected, Wire};
 use crate::conversation::Place;
@@ -20,9 +20,6 @@ use crate::usage;
 
 /// The wire format.
 pub(super) struct OpenaiResponses;
-
-/// When every answer says it was made (seconds since the epoch), so that the same request gets the same bytes.
-const CREATED: u64 = 1_735_689_600;
 
 /// Where a model of this provider encrypts its reasoning: base64 of no meaning.
 const ENCRYPTED: &str = "bW9jay1lbmNyeXB0ZWQtcmVhc29uaW5n";
@@ -53,7 +50,7 @@ impl Wire for OpenaiResponses {
     }
 
     fn call_id(&self, place: Place, number: usize) -> String {
-        format!("call_mock_{}_{}_{number}", place.turn, place.step)
+        OpenaiChat.call_id(place, number)
     }
 
     fn stream(&self, about: About) -> Box<dyn Encode> {
@@ -68,12 +65,7 @@ impl Wire for OpenaiResponses {
     }
 
     fn reported(&self, tokens: Tokens) -> Tokens {
-        Tokens {
-            input: tokens.input + tokens.cache_write_5m + tokens.cache_write_1h,
-            cache_write_5m: 0,
-            cache_write_1h: 0,
-            ..tokens
-        }
+        OpenaiChat.reported(tokens)
     }
 
     fn usage(&self, tokens: Tokens, total: u64) -> Value {

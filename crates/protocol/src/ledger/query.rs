@@ -323,13 +323,6 @@ pub struct UsageSum {
     pub provider_priced: Cost,
 }
 
-impl UsageSum {
-    /// Over one row.
-    pub fn of(row: &LedgerRow) -> Self {
-        row.view().sum()
-    }
-}
-
 impl AddAssign for UsageSum {
     fn add_assign(&mut self, other: Self) {
         self.totals += other.totals;

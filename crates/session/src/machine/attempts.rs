@@ -59,7 +59,7 @@ impl Machine {
     ) -> Result<(), FoldError> {
         let StepAnswer { parts, calls, finish, usage, answered_by } = answer;
         let model = self.model();
-        let window = stamp.facts.window(&model);
+        let window = stamp.facts.models().window(&model);
         let answer_bytes = bytes_of(&parts, &calls);
         let usage = usage_of_answer(usage, OwnCount { input: open.estimated_input, answer_bytes, window });
         let only_thought = matches!(finish, FinishReason::Stop | FinishReason::Other)
@@ -115,7 +115,8 @@ impl Machine {
         failed: FailedAttempt,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
-        let used = usage_of_failure(&failed, open.estimated_input, stamp.facts.window(&self.model()));
+        let used =
+            usage_of_failure(&failed, open.estimated_input, stamp.facts.models().window(&self.model()));
         let FailedAttempt { error, parts, adjusted, .. } = failed;
         if self.live.abort.is_some() {
             self.end_attempt(open.id, AttemptOutcome::Aborted, used, None, stamp)?;
@@ -230,11 +231,11 @@ impl Machine {
             ended.inner = numbered
                 .map(|(index, call)| {
                     let model = ModelRef::new(&open.model.provider, &call.model);
-                    let prices = stamp.facts.prices(&model).beginning(open.started);
+                    let prices = stamp.facts.models().prices(&model).beginning(open.started);
                     let rated = prices.rate(&call.tokens, &usage.served);
                     InnerCall {
                         row: RowId::of_inner(attempt, index + 1),
-                        catalogue: stamp.facts.catalogue(&model),
+                        catalogue: stamp.facts.models().catalogue(&model),
                         model,
                         usage: Usage {
                             tokens: call.tokens,
@@ -286,14 +287,14 @@ impl Machine {
     pub(super) fn pricing(&self, model: &ModelRef, stamp: &Stamp<'_>) -> Pricing {
         let running = self.session.turn.as_ref().filter(|turn| turn.model == *model);
         running.and_then(|turn| turn.pricing.as_deref()).cloned().unwrap_or_else(|| Pricing {
-            prices: stamp.facts.prices(model),
-            catalogue: stamp.facts.catalogue(model),
+            prices: stamp.facts.models().prices(model),
+            catalogue: stamp.facts.models().catalogue(model),
         })
     }
 
     /// Whom the usage of an attempt that begins now is attributed to.
     pub(super) fn attribution(&self, turn: MessageId, stamp: &Stamp<'_>) -> Option<Box<Attribution>> {
-        self.session.attribution(turn, stamp.facts.labels(&self.session.summary.metadata))
+        self.session.attribution(turn, stamp.facts.models().labels(&self.session.summary.metadata))
     }
 
     pub(super) fn start_attempt(&mut self, stamp: &mut Stamp<'_>) -> Result<(), FoldError> {
@@ -302,7 +303,7 @@ impl Machine {
         let attempt = stamp.ids.next(stamp.now);
         let estimated_input = self.estimated_input(stamp);
         let Pricing { prices, catalogue } = self.pricing(&turn.model, stamp);
-        let tier = stamp.facts.tier(&turn.model);
+        let tier = stamp.facts.models().tier(&turn.model);
         let purpose = match self.session.summary.parent {
             Some(_) => Purpose::Subagent,
             None => Purpose::Turn,

@@ -129,7 +129,7 @@ impl Machine {
             return None;
         }
         let bytes = self.session.conversation_bytes + self.pending();
-        Some(self.session.context.fit(&turn.model, bytes, stamp.facts.room(&turn.model)?))
+        Some(self.session.context.fit(&turn.model, bytes, stamp.facts.models().room(&turn.model)?))
     }
 
     /// The system prompt and the tools of an agent were made. What is not settled yet of them is so from now on.
@@ -166,7 +166,7 @@ impl Machine {
 
     /// The room that the next request has. After one that was too long it is a quarter less than that one had.
     fn room(&self, model: &ModelRef, gauge: &Gauge, stamp: &Stamp<'_>) -> Room {
-        let known = stamp.facts.room(model).map_or(u64::MAX, |tokens| gauge.bytes(tokens));
+        let known = stamp.facts.models().room(model).map_or(u64::MAX, |tokens| gauge.bytes(tokens));
         let refused = if self.overflowed() { self.session.conversation_bytes / 4 * 3 } else { u64::MAX };
         Room { most: known.min(refused), pending: self.pending() }
     }
@@ -194,7 +194,7 @@ impl Machine {
         let Some(turn) = &self.session.turn else { return Ok(false) };
         let (model, preceding, needed) = (&turn.model, gauge.tokens(0), gauge.tokens(needed));
         let refused = gauge.tokens(room.most);
-        let most = stamp.facts.room(model).map_or(refused, |known| match self.overflowed() {
+        let most = stamp.facts.models().room(model).map_or(refused, |known| match self.overflowed() {
             true => known.min(refused),
             false => known,
         });
@@ -237,7 +237,11 @@ impl Machine {
         let Some((agent, model)) = stamp.facts.aside(Purpose::Compaction, model) else { return Ok(false) };
         let model = by.unwrap_or(model);
         // What is quoted has no more than what a request to this model may have, without its prompt.
-        let room = stamp.facts.room(&model).map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
+        let room = stamp
+            .facts
+            .models()
+            .room(&model)
+            .map_or(u64::MAX, |tokens| tokens.saturating_mul(BYTES_PER_TOKEN));
         let text = digest(&self.session, from, (room / 8 * 7).min(MOST_DIGEST));
         let turn = self.session.turn.as_ref().map(|turn| turn.id);
         let last = self.session.messages.last().map(Message::id);
@@ -264,7 +268,7 @@ impl Machine {
         let (attempt, step) = (stamp.ids.next(stamp.now), stamp.ids.next(stamp.now));
         let started = AttemptStarted {
             purpose,
-            tier: stamp.facts.tier(&model),
+            tier: stamp.facts.models().tier(&model),
             catalogue,
             estimated_input,
             attribution: self.attribution(turn, stamp),
@@ -353,7 +357,7 @@ impl Machine {
         let Some(open) = self.session.asides.iter().find(|open| open.id == attempt).cloned() else {
             return Ok(Err(ErrorInfo::new(ErrorCode::Internal, "the attempt is not under way")));
         };
-        let window = stamp.facts.window(&open.model);
+        let window = stamp.facts.models().window(&open.model);
         let own = |answer_bytes| OwnCount { input: open.estimated_input, answer_bytes, window };
         match report {
             AttemptReport::Finished(StepAnswer { parts, usage, answered_by, .. }) => {

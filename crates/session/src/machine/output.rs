@@ -1,6 +1,6 @@
 //! Turns that want an answer with a schema: they end when the model has given it, and not before.
 
-use playhouse_protocol::message::{Part, PromptKind, TextMarks, ToolSwitches};
+use playhouse_protocol::message::{Part, PromptKind, TextMarks};
 use playhouse_protocol::output::MOST_TRIES;
 use playhouse_protocol::record::{PromptAdmitted, TurnOutcome};
 use playhouse_protocol::{ErrorCode, ErrorInfo, Record};
@@ -59,20 +59,10 @@ impl Machine {
             marks: Some(Box::new(marks)),
             opaque: None,
         };
+        let message = stamp.ids.next(stamp.now);
         let reminder = PromptAdmitted {
-            message: stamp.ids.next(stamp.now),
-            parts: vec![part],
-            agent,
-            model,
-            step_limit: None,
             steer: true,
-            unattended: false,
-            kind: PromptKind::Note,
-            system: None,
-            tools: ToolSwitches::default(),
-            output: None,
-            handed: None,
-            attribution: None,
+            ..PromptAdmitted::new(message, vec![part], agent, model, PromptKind::Note)
         };
         self.append(Record::PromptAdmitted(reminder), stamp.now)
     }

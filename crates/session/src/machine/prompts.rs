@@ -3,7 +3,7 @@
 use playhouse_protocol::command::Accepted;
 use playhouse_protocol::limit::{Amount, LimitScope, LimitUnit};
 use playhouse_protocol::message::Part;
-use playhouse_protocol::record::{PromptAdmitted, SessionChanged};
+use playhouse_protocol::record::SessionChanged;
 use playhouse_protocol::summary::UNTITLED;
 use playhouse_protocol::{CommandError, Limit, Record, Reply, WhenBusy};
 
@@ -20,12 +20,14 @@ impl Machine {
     pub(super) fn on_prompt(
         &mut self,
         ticket: Ticket,
-        prompt: NewPrompt,
+        new: NewPrompt,
         stamp: &mut Stamp<'_>,
     ) -> Result<(), FoldError> {
         if self.refuse_deleted(ticket) {
             return Ok(());
         }
+        let NewPrompt { mut prompt, when_busy } = new;
+        prompt.steer = when_busy == WhenBusy::Steer;
         let turn = prompt.message;
         if self.session.knows_prompt(turn) {
             let reply = match self.session.is_prompt(turn, &prompt.parts, &prompt.kind) {
@@ -36,11 +38,11 @@ impl Machine {
             return Ok(());
         }
         let busy = !self.session.is_idle();
-        if busy && prompt.when_busy == WhenBusy::Reject {
+        if busy && when_busy == WhenBusy::Reject {
             self.reply(ticket, Err(CommandError::Busy));
             return Ok(());
         }
-        if self.session.queue.len() >= QUEUE_LIMIT && prompt.when_busy != WhenBusy::Interrupt {
+        if self.session.queue.len() >= QUEUE_LIMIT && when_busy != WhenBusy::Interrupt {
             let told = format!(
                 "{QUEUE_LIMIT} prompts wait in this session: send it when some are done, or abort them"
             );
@@ -51,7 +53,7 @@ impl Machine {
             self.reply(ticket, Err(CommandError::AtLimit { told, limit: Box::new(limit), passes: true }));
             return Ok(());
         }
-        if busy && prompt.when_busy == WhenBusy::Interrupt {
+        if busy && when_busy == WhenBusy::Interrupt {
             self.begin_abort(None, stamp)?;
         }
         let untitled = self.session.summary.title == UNTITLED && prompt.kind.is_turn();
@@ -59,23 +61,8 @@ impl Machine {
             let changed = SessionChanged { title: Some(title), ..SessionChanged::default() };
             self.append(Record::SessionChanged(changed), stamp.now)?;
         }
-        let admitted = PromptAdmitted {
-            message: turn,
-            parts: prompt.parts,
-            agent: prompt.agent,
-            model: prompt.model,
-            step_limit: prompt.step_limit,
-            steer: prompt.when_busy == WhenBusy::Steer,
-            unattended: prompt.unattended,
-            kind: prompt.kind,
-            system: prompt.system,
-            tools: prompt.tools,
-            output: prompt.output,
-            handed: prompt.handed,
-            attribution: prompt.attribution,
-        };
-        let parts = untitled.then(|| admitted.parts.clone());
-        self.append(Record::PromptAdmitted(admitted), stamp.now)?;
+        let parts = untitled.then(|| prompt.parts.clone());
+        self.append(Record::PromptAdmitted(prompt), stamp.now)?;
         if let Some(parts) = parts {
             self.start_title(turn, &parts, false, stamp)?;
         }

@@ -61,7 +61,7 @@ impl Machine {
         // with less, where the request is large for what it is said to take.
         let is_large = || {
             let tokens = self.gauge(stamp).tokens(bytes);
-            stamp.facts.room(&self.model()).is_some_and(|room| tokens > room / 2)
+            stamp.facts.models().room(&self.model()).is_some_and(|room| tokens > room / 2)
         };
         let is_clear = sizes.accepted > 0 && bytes > sizes.accepted / 8 * 9
             || sizes.refused.is_some_and(|refused| bytes >= refused / 8 * 7)

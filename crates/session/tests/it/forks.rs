@@ -8,7 +8,7 @@ use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{Entry, ErrorCode, SessionId, Timestamp, WhenBusy};
 use playhouse_session::{FoldError, Input, Session};
 
-use crate::harness::{Harness, ask, prepared_question};
+use crate::harness::{Harness, ask, changed, prepared_question};
 
 fn kinds(log: &[Entry]) -> Vec<&str> {
     log.iter().map(|entry| entry.record.kind()).collect()
@@ -101,7 +101,7 @@ fn what_waits_stays_with_the_session_that_was_forked() {
     assert_eq!(h.machine.session().messages.len(), 2);
     // Nothing is known of it, so that it can be sent again.
     let again = h.new_prompt("second", WhenBusy::Queue, None);
-    let prompt = playhouse_session::NewPrompt { message: waiting, ..again };
+    let prompt = changed(again, |prompt| prompt.message = waiting);
     let ticket = h.ticket();
     assert_eq!(h.on(Input::Prompt(ticket, prompt))[1], "reply accepted");
 }

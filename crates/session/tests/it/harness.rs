@@ -7,10 +7,10 @@ use playhouse_protocol::Delegation;
 use playhouse_protocol::consent::ConsentAnswer;
 use playhouse_protocol::id::{AttemptId, ConsentId, IdGenerator, MessageId, PartId, QuestionId};
 use playhouse_protocol::ledger::Purpose;
-use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part, PromptKind, ToolSwitches};
+use playhouse_protocol::message::{CallInput, CallOutcome, FinishReason, Part, PromptKind};
 use playhouse_protocol::question::{Question, QuestionAnswer, QuestionOption};
 use playhouse_protocol::record::{
-    AttemptEnded, Effect as CallEffect, Entry, Record, Recovery, SessionCreated, StepPart,
+    AttemptEnded, Effect as CallEffect, Entry, PromptAdmitted, Record, Recovery, SessionCreated, StepPart,
 };
 use playhouse_protocol::summary::UNTITLED;
 use playhouse_protocol::tool::ToolOrigin;
@@ -18,7 +18,7 @@ use playhouse_protocol::usage::{LongContext, PriceList, Prices, Tokens, Usage};
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, Seq, Timestamp, WhenBusy};
 use playhouse_session::{
     AttemptReport, CallReport, Deadline, Effect, Facts, FailedAttempt, ForkOrder, ForkPoint, Input, Machine,
-    NewPrompt, PreparedCall, ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
+    ModelDirectory, NewPrompt, PreparedCall, ProposedCall, RetryPolicy, Session, Stamp, StepAnswer, Ticket,
 };
 
 /// The model of all prompts.
@@ -37,13 +37,27 @@ pub(crate) struct TestFacts {
     pub(crate) dearer: bool,
 }
 
-impl Facts for TestFacts {
+impl ModelDirectory for TestFacts {
     fn prices(&self, _: &ModelRef) -> PriceList {
         let (input, output) = if self.dearer { (2, 4) } else { (1, 2) };
         let usual = Prices { input: Some(input.into()), output: Some(output.into()), ..Prices::default() };
         let double = Prices { input: Some(2.into()), output: Some(4.into()), ..Prices::default() };
         let long = vec![LongContext { above: 200_000, prices: double }];
         PriceList { usual, long, ..PriceList::default() }
+    }
+
+    fn catalogue(&self, _: &ModelRef) -> Option<String> {
+        Some(if self.dearer { "new" } else { "old" }.to_owned())
+    }
+
+    fn room(&self, _: &ModelRef) -> Option<u64> {
+        self.room
+    }
+}
+
+impl Facts for TestFacts {
+    fn models(&self) -> &dyn ModelDirectory {
+        self
     }
 
     fn overhead_tokens(&self, _: &str, _: &ModelRef) -> u64 {
@@ -54,17 +68,15 @@ impl Facts for TestFacts {
         (tool == "weather").then_some(ToolOrigin::Host)
     }
 
-    fn catalogue(&self, _: &ModelRef) -> Option<String> {
-        Some(if self.dearer { "new" } else { "old" }.to_owned())
-    }
-
-    fn room(&self, _: &ModelRef) -> Option<u64> {
-        self.room
-    }
-
     fn aside(&self, purpose: Purpose, model: &ModelRef) -> Option<(String, ModelRef)> {
         self.asides.then(|| (purpose.name().to_owned(), model.clone()))
     }
+}
+
+/// The same prompt but for this.
+pub(crate) fn changed(mut new: NewPrompt, change: impl FnOnce(&mut PromptAdmitted)) -> NewPrompt {
+    change(&mut new.prompt);
+    new
 }
 
 pub(crate) fn counting_ids(mut state: u64) -> IdGenerator {
@@ -235,21 +247,9 @@ impl Harness {
         let now = Timestamp::from_millis(self.clock);
         let message: MessageId = self.ids.next(now);
         self.names.insert(message.to_string(), text.to_owned());
-        NewPrompt {
-            message,
-            parts: vec![Part::text(self.ids.next(now), text)],
-            agent: "sisyphus".into(),
-            model: model(),
-            step_limit,
-            when_busy,
-            unattended: false,
-            kind: PromptKind::Turn,
-            system: None,
-            tools: ToolSwitches::new(),
-            output: None,
-            handed: None,
-            attribution: None,
-        }
+        let parts = vec![Part::text(self.ids.next(now), text)];
+        let prompt = PromptAdmitted::new(message, parts, "sisyphus", model(), PromptKind::Turn);
+        NewPrompt { prompt: PromptAdmitted { step_limit, ..prompt }, when_busy }
     }
 
     pub(crate) fn prompt(&mut self, text: &str) -> Vec<String> {
@@ -264,14 +264,15 @@ impl Harness {
 
     /// A prompt whose turn nobody watches.
     pub(crate) fn prompt_unattended(&mut self, text: &str) -> Vec<String> {
-        let prompt = NewPrompt { unattended: true, ..self.new_prompt(text, WhenBusy::Queue, None) };
+        let prompt = self.new_prompt(text, WhenBusy::Queue, None);
+        let prompt = changed(prompt, |prompt| prompt.unattended = true);
         let ticket = self.ticket();
         self.on(Input::Prompt(ticket, prompt))
     }
 
     /// Something that is only kept.
     pub(crate) fn note(&mut self, text: &str, when_busy: WhenBusy) -> Vec<String> {
-        let prompt = NewPrompt { kind: PromptKind::Note, ..self.new_prompt(text, when_busy, None) };
+        let prompt = changed(self.new_prompt(text, when_busy, None), |prompt| prompt.kind = PromptKind::Note);
         let ticket = self.ticket();
         self.on(Input::Prompt(ticket, prompt))
     }
@@ -279,7 +280,7 @@ impl Harness {
     /// A command that a person runs by hand.
     pub(crate) fn new_command(&mut self, command: &str) -> NewPrompt {
         let kind = PromptKind::Shell { command: command.to_owned(), timeout: None };
-        NewPrompt { kind, ..self.new_prompt(command, WhenBusy::Reject, None) }
+        changed(self.new_prompt(command, WhenBusy::Reject, None), |prompt| prompt.kind = kind)
     }
 
     pub(crate) fn command(&mut self, command: &str) -> Vec<String> {

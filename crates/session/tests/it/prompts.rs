@@ -7,7 +7,7 @@ use playhouse_protocol::message::{CallOutcome, Message};
 use playhouse_protocol::record::{Effect, Record};
 use playhouse_session::{CallReport, Input, NewPrompt, Session, chat};
 
-use crate::harness::{Harness, ask, model};
+use crate::harness::{Harness, ask, changed, model};
 
 /// What a model reads of the session.
 fn conversation(h: &Harness) -> Vec<ChatMessage> {
@@ -134,7 +134,7 @@ fn the_same_command_again_is_run_once() {
 fn a_note_is_kept_and_read_with_the_next_prompt() {
     let mut h = Harness::new();
     let note = h.new_prompt("mind the gap", WhenBusy::Queue, None);
-    let note = NewPrompt { kind: playhouse_protocol::PromptKind::Note, ..note };
+    let note = changed(note, |note| note.kind = playhouse_protocol::PromptKind::Note);
     let ticket = h.ticket();
     assert_eq!(h.on(Input::Prompt(ticket, note.clone())), ["append prompt.admitted", "reply accepted"]);
     assert_eq!(h.on(Input::Prompt(ticket, note)), ["reply accepted before"]);
@@ -209,9 +209,9 @@ fn an_abort_leaves_notes_where_they_are() {
 #[test]
 fn what_a_prompt_turns_off_is_off_for_its_turn() {
     let mut h = Harness::new();
-    let off = |prompt: NewPrompt, tools: &[(&str, bool)]| NewPrompt {
-        tools: tools.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect(),
-        ..prompt
+    let off = |prompt: NewPrompt, tools: &[(&str, bool)]| {
+        let tools = tools.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+        changed(prompt, |prompt| prompt.tools = tools)
     };
     let (first, ticket) = (h.new_prompt("one", WhenBusy::Queue, None), h.ticket());
     h.on(Input::Prompt(ticket, off(first, &[("bash", false), ("read", true)])));
@@ -238,7 +238,7 @@ fn what_a_prompt_turns_off_is_off_for_its_turn() {
 fn what_holds_for_a_turn_stays_where_it_was_said() {
     let mut h = Harness::new();
     let (prompt, ticket) = (h.new_prompt("one", WhenBusy::Queue, None), h.ticket());
-    h.on(Input::Prompt(ticket, NewPrompt { system: Some("in verse".into()), ..prompt }));
+    h.on(Input::Prompt(ticket, changed(prompt, |prompt| prompt.system = Some("in verse".into()))));
     let before = conversation(&h);
     h.answer("roses", &[]);
     h.prompt("two");

@@ -5,9 +5,9 @@ use playhouse_protocol::error::ProviderWords;
 use playhouse_protocol::message::{Attachment, BlobRef, CallOutcome, Part};
 use playhouse_protocol::record::Effect;
 use playhouse_protocol::{ErrorCode, ErrorInfo, ModelRef, WhenBusy};
-use playhouse_session::{AttemptReport, CallReport, FailedAttempt, Input, NewPrompt};
+use playhouse_session::{AttemptReport, CallReport, FailedAttempt, Input};
 
-use crate::harness::{Harness, TestFacts, model};
+use crate::harness::{Harness, TestFacts, changed, model};
 
 /// The request under way is refused with this status, in these words.
 fn refuse(h: &mut Harness, status: u16, words: &str) -> Vec<String> {
@@ -127,7 +127,7 @@ fn image(name: &str) -> Attachment {
 fn prompt_with_image(h: &mut Harness, name: &str) {
     let mut prompt = h.new_prompt("look", WhenBusy::Queue, None);
     let id = h.ids.next(playhouse_protocol::Timestamp::from_millis(h.clock));
-    prompt.parts.push(Part::File { id, file: image(name) });
+    prompt.prompt.parts.push(Part::File { id, file: image(name) });
     let ticket = h.ticket();
     h.on(Input::Prompt(ticket, prompt));
 }
@@ -186,7 +186,7 @@ fn room_is_made_for_a_model_that_accepted_nothing_where_much_of_its_window_is_us
     // 75,000 tokens, which the window has, and the server has not.
     let ask_other = |h: &mut Harness| {
         let prompt = h.new_prompt("more", WhenBusy::Queue, None);
-        let prompt = NewPrompt { model: ModelRef::new("mock", "other"), ..prompt };
+        let prompt = changed(prompt, |prompt| prompt.model = ModelRef::new("mock", "other"));
         let ticket = h.ticket();
         h.on(Input::Prompt(ticket, prompt));
     };

@@ -14,11 +14,11 @@ use playhouse_protocol::record::Effect as CallEffect;
 use playhouse_protocol::usage::Totals;
 use playhouse_protocol::{ErrorCode, Seq, WhenBusy};
 use playhouse_session::{
-    CallReport, Deadline, Effect, Input, Machine, NewPrompt, PreparedCall, RetryPolicy, Session, chat,
+    CallReport, Deadline, Effect, Input, Machine, PreparedCall, RetryPolicy, Session, chat,
 };
 use proptest::prelude::*;
 
-use crate::harness::{Harness, ask, model, prepared, question};
+use crate::harness::{Harness, ask, changed, model, prepared, question};
 use check::{check, check_log};
 use world::World;
 
@@ -57,9 +57,9 @@ fn act(h: &mut Harness, world: &mut World, choice: u8, by: u8) -> Option<Vec<Eff
             let prompt = h.new_prompt("p", when[usize::from(by) % 4], limit);
             let prompt = match by % 11 {
                 // A note, and a command that a person runs.
-                9 => NewPrompt { kind: PromptKind::Note, ..prompt },
+                9 => changed(prompt, |prompt| prompt.kind = PromptKind::Note),
                 10 => h.new_command("make"),
-                _ => NewPrompt { unattended: by.is_multiple_of(7), ..prompt },
+                _ => changed(prompt, |prompt| prompt.unattended = by.is_multiple_of(7)),
             };
             let ticket = h.ticket();
             world.asked += 1;

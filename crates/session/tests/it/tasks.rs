@@ -4,7 +4,7 @@ use playhouse_protocol::message::{CallOutcome, CallState, Message, Part};
 use playhouse_protocol::{Delegate, Delegation, PartId, WhenBusy};
 use playhouse_session::{CallReport, Effect, Input};
 
-use crate::harness::{Harness, prepared_task};
+use crate::harness::{Harness, changed, prepared_task};
 
 const IN_BACKGROUND: Delegation = Delegation { session: None, background: true };
 
@@ -83,7 +83,7 @@ fn work_in_the_background_is_remembered_until_its_end_is_told() {
     assert_eq!(h.machine.session().background, [begun]);
     let report = h.new_prompt("it is done", WhenBusy::Steer, None);
     let ticket = h.ticket();
-    let prompt = playhouse_session::NewPrompt { message: begun.report.unwrap(), ..report };
+    let prompt = changed(report, |prompt| prompt.message = begun.report.unwrap());
     h.raw(Input::Prompt(ticket, prompt));
     assert!(h.machine.session().background.is_empty());
 }

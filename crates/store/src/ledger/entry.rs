@@ -5,9 +5,7 @@
 //! several times the work. Rows of both forms are read, and stand beside each other.
 
 use playhouse_protocol::json::read_row;
-use playhouse_protocol::ledger::{
-    CostByClass, FeedItem, LedgerClosed, Purpose, RowId, RowView, Tier, TurnEnd,
-};
+use playhouse_protocol::ledger::{CostByClass, FeedItem, LedgerClosed, Purpose, RowId, Tier, TurnEnd};
 use playhouse_protocol::usage::{Cost, Prices, Quality, Tokens};
 use playhouse_protocol::{KeyRef, Labels, LedgerRow, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -81,11 +79,11 @@ struct Rare {
 
 impl Rare {
     /// That of a row, if it has any.
-    fn of(row: &RowView<'_>) -> Option<Self> {
+    fn of(row: &LedgerRow) -> Option<Self> {
         let is_there = !row.assumed.is_empty() || !row.served.is_empty() || row.provider_cost.is_some();
         is_there.then(|| Self {
-            assumed: row.assumed.to_vec(),
-            served: row.served.to_vec(),
+            assumed: row.assumed.clone(),
+            served: row.served.clone(),
             provider_cost: row.provider_cost,
         })
     }
@@ -98,7 +96,7 @@ const QUALITIES: [Quality; 3] = [Quality::Reported, Quality::Estimated, Quality:
 const TIERS: [Tier; 2] = [Tier::Light, Tier::Pro];
 
 /// The entry of a row that is to stand at `key`.
-pub(super) fn of_row(key: &[u8], row: &RowView<'_>) -> Result<Vec<u8>, StoreError> {
+pub(super) fn of_row(key: &[u8], row: &LedgerRow) -> Result<Vec<u8>, StoreError> {
     let mut entry = Vec::with_capacity(USUAL);
     entry.push(ROW);
     entry.extend_from_slice(&row.ended.as_millis().to_be_bytes());
@@ -220,21 +218,24 @@ fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
 }
 
 /// Whether a row has more than [`LONG_WRITES`] leaves out.
-fn has_long_writes(row: &RowView<'_>) -> bool {
+fn has_long_writes(row: &LedgerRow, costs: Option<&CostByClass>) -> bool {
     let (tokens, prices) = (&row.tokens, &row.prices);
     let is_charged = |costs: &CostByClass| {
         [costs.cache_write_30m, costs.cache_write_12h].iter().any(|cost| *cost != Some(Cost::ZERO))
     };
     tokens.cache_write_30m > 0
         || tokens.cache_write_12h > 0
-        || row.costs.is_some_and(is_charged)
+        || costs.is_some_and(is_charged)
         || prices.cache_write_30m.is_some()
         || prices.cache_write_12h.is_some()
 }
 
 /// Writes a row; whether it can be read.
-fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
+fn pack(entry: &mut Vec<u8>, row: &LedgerRow) -> bool {
     let rare = Rare::of(row);
+    // What follows from the rest is left out.
+    let id = (row.id != RowId::of(row.attempt)).then_some(&row.id);
+    let costs = Some(&row.costs).filter(|costs| **costs != CostByClass::new(&row.prices, &row.tokens));
     let mut packer = Packer::new(entry);
     let is_attributed = !row.labels.is_empty() || row.key.is_some();
     packer.byte(match (row.calls.is_empty(), is_attributed || row.late) {
@@ -243,8 +244,8 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
         (true, false) => FORM,
     });
     packer.number(
-        bit(ID, row.id.is_some())
-            | bit(COSTS, row.costs.is_some())
+        bit(ID, id.is_some())
+            | bit(COSTS, costs.is_some())
             | bit(ROOT, row.root != row.session)
             | bit(PARENT_STEP, row.parent_step.is_some())
             | bit(ANSWERED_BY, row.answered_by.is_some())
@@ -252,7 +253,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
             | bit(CATALOGUE, row.catalogue.is_some())
             | bit(COST, row.cost.is_some())
             | bit(CORRECTS, row.corrects.is_some())
-            | bit(LONG_WRITES, has_long_writes(row))
+            | bit(LONG_WRITES, has_long_writes(row, costs))
             | bit(RARE, rare.is_some())
             | bit(ATTRIBUTION, is_attributed)
             | bit(LATE, row.late)
@@ -267,7 +268,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     for id in [row.session.as_str(), row.turn.as_str(), row.step.as_str(), row.attempt.as_str()] {
         packer.id(id);
     }
-    for text in [row.tenant, row.workspace, row.agent, row.provider, row.model] {
+    for text in [&row.tenant, &row.workspace, &row.agent, &row.provider, &row.model] {
         packer.text(text);
     }
     let tokens = &row.tokens;
@@ -289,22 +290,22 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     if let Some(step) = &row.parent_step {
         packer.id(step.as_str());
     }
-    let ids = [row.id, row.corrects].map(|id| id.map(|id| &id.0[..]));
-    for text in [ids[0], ids[1], row.answered_by, row.catalogue].into_iter().flatten() {
+    let ids = [id, row.corrects.as_ref()].map(|id| id.map(|id| &id.0));
+    for text in [ids[0], ids[1], row.answered_by.as_ref(), row.catalogue.as_ref()].into_iter().flatten() {
         packer.text(text);
     }
     if let Some(Cost(cost)) = row.cost {
         packer.decimal(cost);
     }
-    if let Some(costs) = row.costs {
+    if let Some(costs) = costs {
         let CostByClass { input, cache_read, cache_write_5m, cache_write_1h, output, reasoning, .. } = *costs;
         let costs = [input, cache_read, cache_write_5m, cache_write_1h, output, reasoning];
         packer.decimals(costs.map(|cost| cost.map(|Cost(cost)| cost)));
     }
-    if has_long_writes(row) {
+    if has_long_writes(row, costs) {
         packer.number(tokens.cache_write_30m);
         packer.number(tokens.cache_write_12h);
-        let costs = row.costs.map_or([None; 2], |costs| [costs.cache_write_30m, costs.cache_write_12h]);
+        let costs = costs.map_or([None; 2], |costs| [costs.cache_write_30m, costs.cache_write_12h]);
         let [short, long] = costs.map(|cost| cost.map(|Cost(cost)| cost));
         packer.decimals([row.prices.cache_write_30m, row.prices.cache_write_12h, short, long, None, None]);
     }
@@ -317,7 +318,7 @@ fn pack(entry: &mut Vec<u8>, row: &RowView<'_>) -> bool {
     }
     let rare = rare.map(serde_json::to_value);
     let is_written = rare.is_none_or(|rare| rare.is_ok_and(|rare| packer.json(&rare)));
-    is_written && row.raw.is_none_or(|raw| packer.json(raw))
+    is_written && row.raw.as_ref().is_none_or(|raw| packer.json(raw))
 }
 
 /// The counts of a call, in the order in which they are packed.
@@ -464,14 +465,14 @@ fn unpack(key: &[u8], entry: &[u8]) -> Option<LedgerRow> {
 }
 
 /// Writes whom the usage of a row is attributed to.
-fn attribute(packer: &mut Packer<'_>, row: &RowView<'_>) {
+fn attribute(packer: &mut Packer<'_>, row: &LedgerRow) {
     packer.number(row.labels.len() as u64);
-    for (name, label) in row.labels {
+    for (name, label) in &row.labels {
         packer.text(name);
         packer.text(label);
     }
     packer.byte(row.key.is_some().into());
-    if let Some(KeyRef { id, name }) = row.key {
+    if let Some(KeyRef { id, name }) = &row.key {
         packer.text(id);
         packer.text(name);
     }

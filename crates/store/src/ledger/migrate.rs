@@ -45,13 +45,13 @@ pub(super) fn migrate(source: &Source) -> Result<(), StoreError> {
                 tracing::error!(key = %row_key.escape_ascii(), "a row of the ledger is damaged and stays as it is");
                 continue;
             };
-            draft.put(key.clone(), entry::of_row(key, &row.view())?);
+            draft.put(key.clone(), entry::of_row(key, &row)?);
             draft.remove(row_key.to_vec());
             for session in [row.session, row.root] {
                 let (time, id) = (row.ended.as_millis().to_be_bytes(), row.id.0.as_bytes());
                 draft.remove([OF_SESSION, session.as_str().as_bytes(), &time, id].concat());
             }
-            rows.push(Arc::new(Pending::new(number, &row.view())));
+            rows.push(Arc::new(Pending::new(number, &row)));
         }
         for (key, rows) in lists::blocks(&rows) {
             lists::put(&mut draft, key, &rows);

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use playhouse_protocol::ledger::RowView;
+use playhouse_protocol::LedgerRow;
 use playhouse_protocol::{Day, MessageId, Record, Timestamp};
 
 use super::read::each_entry;
@@ -92,7 +92,7 @@ fn pending(number: u64, key: &[u8], stored: &[u8]) -> Result<Option<Arc<Pending>
         return Ok(None);
     }
     match entry::row(key, stored) {
-        Ok(row) => Ok(Some(Arc::new(Pending::new(number, &row.view())))),
+        Ok(row) => Ok(Some(Arc::new(Pending::new(number, &row)))),
         Err(error @ StoreError::Newer { .. }) => Err(error),
         Err(error) => {
             tracing::error!(%error, "a row of the ledger is in no list and in no sum");
@@ -180,11 +180,13 @@ fn fold_session(
     let (summary, damage) = source.fold_with(session, |before, entry| {
         let staged = match &entry.record {
             Record::AttemptEnded(ended) => {
-                let mut rows = RowView::of(before, ended, entry.at).filter(|row| row.ended >= archived);
+                let rows = LedgerRow::of(before, ended, entry.at);
+                let mut rows = rows.into_iter().filter(|row| row.ended >= archived);
                 let added = rows.try_fold(None, |new, row| {
-                    let is_first = seen.insert((row.ended, row.row_id()));
-                    let is_new = is_first && add_missing(source, &mut staging, &row)?;
-                    Ok(new.or(is_new.then_some(row.turn)))
+                    let is_first = seen.insert((row.ended, row.id.clone()));
+                    let turn = row.turn;
+                    let is_new = is_first && add_missing(source, &mut staging, row)?;
+                    Ok(new.or(is_new.then_some(turn)))
                 });
                 added.and_then(|new| match new {
                     Some(turn) if before.turn == Some(turn) => {
@@ -226,9 +228,9 @@ fn fold_session(
 fn add_missing(
     source: &Source,
     staging: &mut Staging<'_, '_, '_>,
-    row: &RowView<'_>,
+    row: LedgerRow,
 ) -> Result<bool, StoreError> {
-    if lists::has(&*source.table, row.tenant, row.ended, &row.row_id())? {
+    if lists::has(&*source.table, &row.tenant, row.ended, &row.id)? {
         return Ok(false);
     }
     staging.row(row)?;

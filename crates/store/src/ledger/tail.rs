@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use playhouse_protocol::ledger::{Grain, RowId, RowView, UsageSum};
+use playhouse_protocol::LedgerRow;
+use playhouse_protocol::ledger::{Grain, RowId, UsageSum};
 use playhouse_protocol::{SessionId, Timestamp};
 
 use super::lists::{self, Block, Place};
@@ -44,15 +45,15 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(super) fn new(number: u64, row: &RowView<'_>) -> Self {
+    pub(super) fn new(number: u64, row: &LedgerRow) -> Self {
         Self {
             number,
             ended: row.ended,
-            id: row.row_id(),
+            id: row.id.clone(),
             session: row.session,
             root: row.root,
             grain: row.grain(),
-            sum: row.sum(),
+            sum: UsageSum::of(row),
         }
     }
 

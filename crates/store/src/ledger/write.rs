@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use playhouse_protocol::ledger::{LedgerClosed, RowView, TurnEnd};
+use playhouse_protocol::ledger::{LedgerClosed, TurnEnd};
 use playhouse_protocol::operator::BY_HAND_TENANT;
 use playhouse_protocol::{Entry, LedgerRow, MessageId, Record, SessionId, SessionSummary, Timestamp};
 
@@ -63,9 +63,9 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
         match &entry.record {
             Record::AttemptEnded(ended) => {
                 let mut turn = None;
-                for row in RowView::of(before, ended, entry.at) {
-                    self.row(&row)?;
+                for row in LedgerRow::of(before, ended, entry.at) {
                     turn = Some(row.turn);
+                    self.row(row)?;
                 }
                 match turn {
                     // The turn is over, or runs no more here: whoever waits for its end has had it.
@@ -89,8 +89,8 @@ impl<'g, 'd, 'a> Staging<'g, 'd, 'a> {
     }
 
     /// Adds a row. One that ended before the ledger was closed says that it is late.
-    pub(crate) fn row(&mut self, row: &RowView<'_>) -> Result<(), StoreError> {
-        let row = RowView { late: row.ended < self.growth.closed, ..*row };
+    pub(crate) fn row(&mut self, mut row: LedgerRow) -> Result<(), StoreError> {
+        row.late = row.ended < self.growth.closed;
         let key = self.next();
         let entry = entry::of_row(&key, &row)?;
         self.draft.put(key, entry);
@@ -164,7 +164,7 @@ pub(crate) fn archive(
             continue;
         }
         if entry::is_row(&stored) {
-            let row = Pending::new(*number, &entry::row(&key, &stored)?.view());
+            let row = Pending::new(*number, &entry::row(&key, &stored)?);
             if priced.contains(number) {
                 sums::priced(draft, &row)?;
             }

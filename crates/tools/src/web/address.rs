@@ -1,8 +1,9 @@
 //! Which addresses a model may reach: those of the public Internet, and what the operator allowed beside them.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+
+use thiserror::Error;
 
 /// Names under which clouds give out credentials of the machine. What they resolve to is refused as well; some clouds
 /// answer to them at addresses of their own.
@@ -69,25 +70,16 @@ impl FromStr for Allowed {
 }
 
 /// Why an address or a name is not reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{what} is {kind}: only the public Internet can be reached, unless the operator adds to `allow_private` in [tools.web]"
+)]
 pub struct Refusal {
     /// What is refused: an address, a name, or a name and what it resolves to.
     pub what: String,
     /// What it is.
     pub kind: &'static str,
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} is {}: only the public Internet can be reached, unless the operator adds to `allow_private` in [tools.web]",
-            self.what, self.kind
-        )
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// What may be reached.
 #[derive(Clone, Debug, Default)]

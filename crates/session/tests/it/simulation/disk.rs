@@ -101,7 +101,7 @@ impl Disk {
     /// A caller waits to have this prompt acknowledged.
     pub(super) fn asked(&mut self, input: &Input) {
         if let Input::Prompt(ticket, prompt) = input {
-            self.prompts.insert(*ticket, prompt.message);
+            self.prompts.insert(*ticket, prompt.prompt.message);
         }
     }
 

@@ -137,8 +137,8 @@ fn with_calls() -> LedgerRow {
     LedgerRow { tokens, calls: vec![first, second], costs, prices: full().prices, ..attributed() }
 }
 
-fn stored(view: &RowView<'_>) -> Vec<u8> {
-    of_row(&keys::feed(KEY), view).unwrap()
+fn stored(row: &LedgerRow) -> Vec<u8> {
+    of_row(&keys::feed(KEY), row).unwrap()
 }
 
 fn read(entry: &[u8]) -> Option<LedgerRow> {
@@ -152,13 +152,12 @@ fn text(row: &LedgerRow) -> String {
 
 #[test]
 fn golden_rows_are_read_and_written_as_they_were() {
-    let computed = |row: &LedgerRow| stored(&RowView { costs: None, ..row.view() });
     for (name, row, written) in [
-        ("row.packed.plain.bin", plain(), computed(&plain())),
-        ("row.packed.full.bin", full(), stored(&full().view())),
-        ("row.packed.attributed.bin", attributed(), computed(&attributed())),
-        ("row.packed.late.bin", late(), computed(&late())),
-        ("row.packed.calls.bin", with_calls(), stored(&with_calls().view())),
+        ("row.packed.plain.bin", plain(), stored(&plain())),
+        ("row.packed.full.bin", full(), stored(&full())),
+        ("row.packed.attributed.bin", attributed(), stored(&attributed())),
+        ("row.packed.late.bin", late(), stored(&late())),
+        ("row.packed.calls.computed.bin", with_calls(), stored(&with_calls())),
     ] {
         let golden = golden::of_today(name, &written);
         assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
@@ -170,15 +169,15 @@ fn golden_rows_are_read_and_written_as_they_were() {
 
 #[test]
 fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
-    let form = |row: &LedgerRow| stored(&row.view())[PACKED_AT];
+    let form = |row: &LedgerRow| stored(row)[PACKED_AT];
     assert_eq!((form(&plain()), form(&full()), form(&attributed())), (FORM, FORM, FORM_ATTRIBUTED));
     assert_eq!((form(&late()), form(&with_calls())), (FORM_ATTRIBUTED, FORM_CALLS));
     let calls_only = LedgerRow { labels: Labels::new(), key: None, ..with_calls() };
-    assert_eq!((form(&calls_only), read(&stored(&calls_only.view()))), (FORM_CALLS, Some(calls_only)));
+    assert_eq!((form(&calls_only), read(&stored(&calls_only))), (FORM_CALLS, Some(calls_only)));
     let with_key = LedgerRow { labels: Labels::new(), ..attributed() };
-    assert_eq!((form(&with_key), read(&stored(&with_key.view()))), (FORM_ATTRIBUTED, Some(with_key)));
+    assert_eq!((form(&with_key), read(&stored(&with_key))), (FORM_ATTRIBUTED, Some(with_key)));
     // What an engine of today cannot read is refused, and not taken for a row without something.
-    let mut newer = stored(&attributed().view());
+    let mut newer = stored(&attributed());
     newer[PACKED_AT] = FORM_CALLS + 1;
     let sum = checksum(&keys::feed(KEY), &newer).to_be_bytes();
     newer[ROW_AT..PACKED_AT].copy_from_slice(&sum);
@@ -191,7 +190,7 @@ fn a_row_with_labels_or_a_key_is_of_a_form_that_older_engines_refuse() {
         entry[ROW_AT..PACKED_AT].copy_from_slice(&sum);
         entry
     };
-    let mut bits = stored(&late().view());
+    let mut bits = stored(&late());
     // The next bit is in a third byte.
     bits[PACKED_AT + 2] |= 1 << 7;
     bits.insert(PACKED_AT + 3, 1);
@@ -215,7 +214,12 @@ fn a_golden_closing_is_read_and_written_as_it_was() {
 
 #[test]
 fn golden_rows_of_before_are_read() {
-    for (name, row) in [("row.json.plain.bin", plain()), ("row.json.full.bin", full())] {
+    for (name, row) in [
+        ("row.json.plain.bin", plain()),
+        ("row.json.full.bin", full()),
+        // With costs that follow from the rest.
+        ("row.packed.calls.bin", with_calls()),
+    ] {
         let golden = golden::of_before(name);
         assert_eq!(text(&read(&golden).unwrap()), text(&row), "{name}");
         assert!(is_row(&golden));
@@ -228,7 +232,7 @@ fn costs_that_follow_from_the_rest_are_computed_as_they_always_were() {
     let row = full();
     let costs = CostByClass::new(&row.prices, &Tokens { reasoning: 12, ..row.tokens });
     let row = LedgerRow { tokens: Tokens { reasoning: 12, ..row.tokens }, costs, ..row };
-    let golden = golden::of_today("row.packed.computed.bin", &stored(&RowView { costs: None, ..row.view() }));
+    let golden = golden::of_today("row.packed.computed.bin", &stored(&row));
     let costs = serde_json::to_value(read(&golden).unwrap().costs).unwrap();
     // Rows never change: another way to compute costs is another form of the row.
     let expected = serde_json::json!({
@@ -243,9 +247,7 @@ fn writes_to_the_caches_of_30_minutes_and_twelve_hours_are_kept() {
     let price = |text: &str| Some(text.parse::<Decimal>().unwrap());
     let of = |tokens: Tokens, prices: Prices| {
         let row = LedgerRow { tokens, prices, costs: CostByClass::new(&prices, &tokens), ..full() };
-        for costs in [None, Some(&row.costs)] {
-            assert_eq!(read(&stored(&RowView { costs, ..row.view() })).unwrap(), row);
-        }
+        assert_eq!(read(&stored(&row)).unwrap(), row);
         row.costs
     };
     let prices = Prices { cache_write_30m: price("2.5"), ..full().prices };
@@ -259,7 +261,7 @@ fn writes_to_the_caches_of_30_minutes_and_twelve_hours_are_kept() {
 
 #[test]
 fn a_row_that_is_changed_cut_or_elsewhere_is_not_read() {
-    let entry = stored(&full().view());
+    let entry = stored(&full());
     assert!(read(&entry).is_some());
     assert!(row(&keys::feed(KEY + 1), &entry).is_err());
     for place in 0..entry.len() {
@@ -274,7 +276,7 @@ fn a_row_that_is_changed_cut_or_elsewhere_is_not_read() {
 fn a_row_with_usage_that_is_nested_too_deep_is_refused() {
     let raw = (0..1_000).fold(serde_json::Value::Null, |inner, _| serde_json::Value::Array(vec![inner]));
     let row = LedgerRow { raw: Some(raw), ..plain() };
-    let error = of_row(&keys::feed(KEY), &row.view()).unwrap_err().to_string();
+    let error = of_row(&keys::feed(KEY), &row).unwrap_err().to_string();
     assert!(error.contains("nested too deep"), "{error}");
 }
 
@@ -286,14 +288,14 @@ fn golden_rows_with_assumed_prices_are_read_and_written_as_they_were() {
         provider_cost: Some(Cost("0.0123".parse().unwrap())),
         ..full()
     };
-    let golden = golden::of_today("row.packed.assumed.bin", &stored(&row.view()));
+    let golden = golden::of_today("row.packed.assumed.bin", &stored(&row));
     assert_eq!(text(&read(&golden).unwrap()), text(&row));
     for part in [
         LedgerRow { assumed: vec!["fast".to_owned()], ..plain() },
         LedgerRow { served: vec!["fast".to_owned()], ..plain() },
         LedgerRow { provider_cost: Some(Cost::ZERO), ..plain() },
     ] {
-        assert_eq!(text(&read(&stored(&part.view())).unwrap()), text(&part));
+        assert_eq!(text(&read(&stored(&part)).unwrap()), text(&part));
     }
 }
 
@@ -320,6 +322,6 @@ proptest! {
             ended: Timestamp::from_millis(ended),
             ..plain()
         };
-        prop_assert_eq!(text(&read(&stored(&row.view())).unwrap()), text(&row));
+        prop_assert_eq!(text(&read(&stored(&row)).unwrap()), text(&row));
     }
 }

@@ -65,6 +65,18 @@ pub(super) enum Content {
 }
 
 impl Node {
+    fn new(parent: Id, content: Content) -> Self {
+        Self {
+            parent,
+            content,
+            children: Vec::new(),
+            hidden: false,
+            holds_block: false,
+            holds_table: false,
+            holds_page: false,
+        }
+    }
+
     /// The name of an element, in lower case; empty for a text.
     pub(super) fn name(&self) -> &str {
         match &self.content {
@@ -343,15 +355,7 @@ struct Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        let root = Node {
-            parent: Tree::ROOT,
-            content: Content::Text(String::new()),
-            children: Vec::new(),
-            hidden: false,
-            holds_block: false,
-            holds_table: false,
-            holds_page: false,
-        };
+        let root = Node::new(Tree::ROOT, Content::Text(String::new()));
         let tree = Tree { nodes: vec![root], title: String::new(), base: None, cut: false };
         Self { tree, open: Vec::new(), flattened: 0, dropped: None, in_title: false }
     }
@@ -523,15 +527,7 @@ impl Builder {
             return None;
         }
         let parent = self.parent();
-        self.tree.nodes.push(Node {
-            parent,
-            content,
-            children: Vec::new(),
-            hidden: false,
-            holds_block: false,
-            holds_table: false,
-            holds_page: false,
-        });
+        self.tree.nodes.push(Node::new(parent, content));
         self.tree.nodes[parent].children.push(id);
         Some(id)
     }
