@@ -343,7 +343,7 @@ fn expected(entry: &Entry, outcome: &AttemptOutcome) -> Expected {
 
 #[test]
 fn the_ledger_is_what_the_models_were_asked_and_reported() {
-    reconciled(2, [200, 40, 20]);
+    reconciled(1, [100, 20, 10]);
 }
 
 #[test]

@@ -404,6 +404,7 @@ fn cut_off(stage: &Stage, file: &Path) {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn an_archive_that_was_cut_off_goes_on_and_no_row_is_in_two_places() {
     in_both(|| {
         let stage = Stage::new(Model::new().step(text("Hello.")).cycle());

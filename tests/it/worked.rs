@@ -245,6 +245,7 @@ fn the_sums_stay_over_hours_that_close_and_what_is_late_says_so() {
 }
 
 #[test]
+#[ignore = "slow: scripts/slow runs it"]
 fn the_sums_stay_when_the_engine_is_killed_in_the_middle() {
     for example in examples() {
         let stage = Stage::new(Model::new());

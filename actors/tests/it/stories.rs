@@ -22,8 +22,8 @@ use tokio::runtime::Builder;
 use crate::support::{Stage, until};
 
 /// Seeds of the stories that every run of the tests tells, and of those that `scripts/slow` tells.
-const STORIES: Range<u64> = 0..12;
-const MORE_STORIES: Range<u64> = 12..50;
+const STORIES: Range<u64> = 0..8;
+const MORE_STORIES: Range<u64> = 8..50;
 const TURNS: usize = 3;
 /// Changes of a turn, half of them before others write.
 const CHANGES: usize = 4;

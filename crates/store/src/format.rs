@@ -182,7 +182,7 @@ mod tests {
     /// As when many commands begin at once with a directory that is new.
     #[test]
     fn a_store_that_is_made_meanwhile_is_nothing_foreign() {
-        for _ in 0..300 {
+        for _ in 0..100 {
             let folder = tempfile::tempdir().unwrap();
             let data = folder.path();
             std::thread::scope(|scope| {
