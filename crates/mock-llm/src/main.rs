@@ -118,11 +118,13 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
             .await
             .map_err(|error| usage(format!("cannot listen on {}: {error}", arguments.listen)))?;
         let server = mock.serve_with(listener, serve).map_err(failed)?;
+        // Before anybody hears that it runs, and stops it.
+        let stop = asked_to_stop().map_err(failed)?;
         let mut out = io::stdout().lock();
         // Whoever started it may not read; that is no reason to stop.
         let _ = writeln!(out, "mock-llm listening on {}", server.url()).and_then(|()| out.flush());
         drop(out);
-        asked_to_stop().await.map_err(failed)?;
+        stop.await;
         server.shutdown().await;
         Ok(())
     })?;
@@ -133,17 +135,20 @@ fn run(arguments: Arguments) -> Result<(), Failure> {
     mock.journal().flush().map_err(|error| Failure(1, format!("cannot write the journal: {error}")))
 }
 
+/// Ends when this process is asked to stop; it can be asked from the call on.
 #[cfg(unix)]
-async fn asked_to_stop() -> io::Result<()> {
+fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        result = tokio::signal::ctrl_c() => result,
-        _ = terminate.recv() => Ok(()),
-    }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 #[cfg(not(unix))]
-async fn asked_to_stop() -> io::Result<()> {
-    tokio::signal::ctrl_c().await
+fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
+    Ok(async { drop(tokio::signal::ctrl_c().await) })
 }
