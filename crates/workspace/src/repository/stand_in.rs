@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
+use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
@@ -24,6 +26,11 @@ const MOST_NAMES: usize = 100_000;
 const MOST_ALTERNATES: usize = 16;
 /// Files larger than this are not compared line by line, in bytes.
 pub(super) const LARGEST_TEXT: u64 = 5 * 1024 * 1024;
+
+/// What names of stand-ins begin with.
+const PREFIX: &str = "asked-git-";
+/// A stand-in that is older was left behind: questions take seconds.
+const LEFT: Duration = Duration::from_secs(3_600);
 
 /// A repository and its worktree for one question. They are removed with this.
 #[derive(Debug)]
@@ -48,7 +55,9 @@ impl StandIn {
             Head::Commit(hash) => refs::is_long(hash),
             Head::Unborn => has_long_hashes(common),
         };
-        let folder = tempfile::Builder::new().prefix("asked-git-").tempdir()?;
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| remove_left(&std::env::temp_dir(), LEFT));
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir()?;
         let path = fs_err::canonicalize(folder.path())?;
         for name in ["git/objects/info", "git/refs", "tree"] {
             fs_err::create_dir_all(path.join(name))?;
@@ -87,6 +96,18 @@ impl StandIn {
         packed.write_all(format!("blob {}\0", content.len()).as_bytes())?;
         packed.write_all(content)?;
         packed.finish().map(drop)
+    }
+}
+
+/// Removes the stand-ins in `folder` that are older than `age`: of engines that were killed.
+fn remove_left(folder: &Path, age: Duration) {
+    for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let made = || entry.metadata().and_then(|facts| facts.modified());
+        if is_ours && made().is_ok_and(|made| made.elapsed().is_ok_and(|passed| passed >= age)) {
+            // That of another user stays.
+            let _ = fs_err::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -159,6 +180,24 @@ pub(super) fn with_alternates(objects: PathBuf, allowed: &dyn Fn(&Path) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_killed_engines_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["asked-git-1/git", "asked-git-2", "other"] {
+            fs_err::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let long_ago = std::time::SystemTime::now() - LEFT;
+        for old in ["asked-git-1", "other"] {
+            fs_err::File::open(folder.path().join(old)).unwrap().file().set_modified(long_ago).unwrap();
+        }
+        remove_left(folder.path(), LEFT);
+        let left = fs_err::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(
+            left.collect::<std::collections::BTreeSet<_>>(),
+            ["asked-git-2".into(), "other".into()].into()
+        );
+    }
 
     #[test]
     fn chains_of_objects_are_followed_to_their_end() {
