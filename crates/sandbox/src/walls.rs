@@ -235,7 +235,7 @@ impl Walls {
         if let Some(built) = built.get() {
             return Ok(built);
         }
-        // Whoever panicked built nothing.
+        // Others wait here while they are built.
         let _building = building.lock();
         if let Some(built) = built.get() {
             return Ok(built);

@@ -67,7 +67,7 @@ pub trait ModelDirectory: Send + Sync {
 
 /// Facts from outside that a decision needs. Looking one up is pure.
 pub trait Facts {
-    /// Prices and sizes.
+    /// Prices and sizes of models.
     fn models(&self) -> &dyn ModelDirectory;
 
     /// A first guess at the tokens of what precedes the conversation, the system prompt and the tools, until these are made
@@ -92,7 +92,7 @@ pub struct Stamp<'a> {
     pub now: Timestamp,
     /// Makes the ids of what the input brings about.
     pub ids: &'a mut IdGenerator,
-    /// Prices and sizes.
+    /// What is known outside of the session.
     pub facts: &'a dyn Facts,
     /// A random number from 0 to 1, by which waits are spread.
     pub jitter: f64,

@@ -22,6 +22,7 @@ pub struct Pool(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
+    /// Whoever holds it runs nothing of others.
     queue: Mutex<Queue>,
     limit: usize,
 }

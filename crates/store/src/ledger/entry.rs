@@ -230,12 +230,32 @@ fn has_long_writes(row: &LedgerRow, costs: Option<&CostByClass>) -> bool {
         || prices.cache_write_12h.is_some()
 }
 
+/// Whether both are written the same. Amounts are equal where one is `1` and the other `1.0`.
+fn reads_as(one: &CostByClass, other: &CostByClass) -> bool {
+    let scales = |costs: &CostByClass| {
+        let CostByClass {
+            input,
+            cache_read,
+            cache_write_5m,
+            cache_write_30m,
+            cache_write_1h,
+            cache_write_12h,
+            output,
+            reasoning,
+        } = *costs;
+        let writes = [cache_write_5m, cache_write_30m, cache_write_1h, cache_write_12h];
+        [input, cache_read, output, reasoning].into_iter().chain(writes).map(|cost| Some(cost?.0.scale()))
+    };
+    one == other && scales(one).eq(scales(other))
+}
+
 /// Writes a row; whether it can be read.
 fn pack(entry: &mut Vec<u8>, row: &LedgerRow) -> bool {
     let rare = Rare::of(row);
     // What follows from the rest is left out.
     let id = (row.id != RowId::of(row.attempt)).then_some(&row.id);
-    let costs = Some(&row.costs).filter(|costs| **costs != CostByClass::new(&row.prices, &row.tokens));
+    let computed = CostByClass::new(&row.prices, &row.tokens);
+    let costs = (!reads_as(&row.costs, &computed)).then_some(&row.costs);
     let mut packer = Packer::new(entry);
     let is_attributed = !row.labels.is_empty() || row.key.is_some();
     packer.byte(match (row.calls.is_empty(), is_attributed || row.late) {

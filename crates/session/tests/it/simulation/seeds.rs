@@ -1,4 +1,4 @@
-//! Ten thousand schedules, each from a seed of its own, in which the process may end between any append and its flush, and
+//! Thousands of schedules, each from a seed of its own, in which the process may end between any append and its flush, and
 //! take with it what was not durable. A schedule that fails is made as short as it can be, and told with its seed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -243,11 +243,25 @@ fn costs_that_follow_from_the_rest_are_computed_as_they_always_were() {
 }
 
 #[test]
+fn costs_are_read_as_they_were_written() {
+    let row = with_calls();
+    let input = |text: &str| CostByClass { input: Some(Cost(text.parse().unwrap())), ..row.costs };
+    let computed = row.costs.input.unwrap().0;
+    let longer = format!("{computed}0");
+    for costs in [input(&longer), input("0.7"), CostByClass { output: None, ..row.costs }] {
+        let other = LedgerRow { costs, ..row.clone() };
+        assert_eq!(text(&read(&stored(&other)).unwrap()), text(&other));
+    }
+}
+
+#[test]
 fn writes_to_the_caches_of_30_minutes_and_twelve_hours_are_kept() {
     let price = |text: &str| Some(text.parse::<Decimal>().unwrap());
     let of = |tokens: Tokens, prices: Prices| {
         let row = LedgerRow { tokens, prices, costs: CostByClass::new(&prices, &tokens), ..full() };
         assert_eq!(read(&stored(&row)).unwrap(), row);
+        let other = LedgerRow { costs: CostByClass { output: None, ..row.costs }, ..row.clone() };
+        assert_eq!(read(&stored(&other)).unwrap(), other);
         row.costs
     };
     let prices = Prices { cache_write_30m: price("2.5"), ..full().prices };
