@@ -14,9 +14,6 @@ pub const LONGEST_LABEL: usize = 256;
 /// Labels by their name.
 pub type Labels = BTreeMap<String, String>;
 
-/// The labels of a row that has none.
-pub static NO_LABELS: Labels = Labels::new();
-
 /// An API key, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct KeyRef {

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::RepositoryError;
@@ -31,6 +33,8 @@ pub(super) const LARGEST_TEXT: u64 = 5 * 1024 * 1024;
 const PREFIX: &str = "asked-git-";
 /// A stand-in that is older was left behind: questions take seconds.
 const LEFT: Duration = Duration::from_secs(3_600);
+/// The most entries of the folder for temporary files that are looked at.
+const LOOKED_AT: usize = 10_000;
 
 /// A repository and its worktree for one question. They are removed with this.
 #[derive(Debug)]
@@ -99,13 +103,18 @@ impl StandIn {
     }
 }
 
-/// Removes the stand-ins in `folder` that are older than `age`: of engines that were killed.
+/// Removes the stand-ins of this user in `folder` that are older than `age`: of engines that were killed. Follows no links.
 fn remove_left(folder: &Path, age: Duration) {
-    for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        let made = || entry.metadata().and_then(|facts| facts.modified());
-        if is_ours && made().is_ok_and(|made| made.elapsed().is_ok_and(|passed| passed >= age)) {
-            // That of another user stays.
+    let Ok(entries) = fs_err::read_dir(folder) else { return };
+    for entry in entries.take(LOOKED_AT).flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        // Of the entry itself, not of what a link leads to.
+        let Ok(facts) = entry.metadata() else { continue };
+        let is_own = facts.is_dir() && facts.uid() == geteuid().as_raw();
+        if is_own && facts.modified().is_ok_and(|made| made.elapsed().is_ok_and(|passed| passed >= age)) {
+            // What cannot be removed stays.
             let _ = fs_err::remove_dir_all(entry.path());
         }
     }
