@@ -45,7 +45,7 @@ async fn sessions_hear_who_changed_what_and_models_what_they_read_anew() {
     let first = Model::new()
         .step(call("read", json!({"filePath": "a"})))
         .step(call("edit", edit))
-        // What is told of the file that is made is the last: it is empty, so that it is not seen before its text is in it.
+        // `made` comes last and stays empty: a file that is written after it was made may be told twice.
         .step(call("bash", json!({"command": "echo more >> a; : > made"})))
         .step(text("done"));
     let second = Model::new()

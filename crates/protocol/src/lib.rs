@@ -32,7 +32,7 @@
 //! assert_eq!(SessionId::parse(session.as_str()), Ok(session));
 //! ```
 
-/// What serde needs of a type that is written as its text.
+/// Conversions by which serde reads and writes a type as its text.
 macro_rules! as_text {
     ($type:ty) => {
         impl TryFrom<String> for $type {

@@ -164,7 +164,7 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Whether another try fails in the same way.
+    /// Whether trying again would fail in the same way.
     pub fn is_lasting(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
         match self {

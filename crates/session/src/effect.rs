@@ -28,7 +28,7 @@ use crate::context::Fit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// What models cost, and how much they read.
+/// Prices and input limits of models.
 pub trait ModelDirectory: Send + Sync {
     /// What `model` costs now.
     fn prices(&self, model: &ModelRef) -> PriceList;
@@ -92,7 +92,7 @@ pub struct Stamp<'a> {
     pub now: Timestamp,
     /// Makes the ids of what the input brings about.
     pub ids: &'a mut IdGenerator,
-    /// What is known outside of the session.
+    /// Facts that the session does not hold itself.
     pub facts: &'a dyn Facts,
     /// A random number from 0 to 1, by which waits are spread.
     pub jitter: f64,

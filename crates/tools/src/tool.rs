@@ -46,7 +46,7 @@ pub trait OutputSink: Send + Sync {
     fn write(&self, text: &str);
 }
 
-/// Nobody watches.
+/// Discards all output.
 impl OutputSink for () {
     fn write(&self, _: &str) {}
 }

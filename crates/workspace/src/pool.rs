@@ -22,7 +22,7 @@ pub struct Pool(Arc<Places>);
 
 #[derive(Debug)]
 struct Places {
-    /// Whoever holds it runs nothing of others.
+    /// No work is run while this lock is held.
     queue: Mutex<Queue>,
     limit: usize,
 }

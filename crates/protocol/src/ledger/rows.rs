@@ -89,7 +89,7 @@ impl LedgerRow {
         })
     }
 
-    /// What running aggregates count it under.
+    /// The key under which running sums count this row.
     pub fn grain(&self) -> Grain {
         Grain {
             tenant: self.tenant.clone(),

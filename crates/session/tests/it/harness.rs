@@ -73,7 +73,7 @@ impl Facts for TestFacts {
     }
 }
 
-/// The same prompt but for this.
+/// The prompt with one change.
 pub(crate) fn changed(mut new: NewPrompt, change: impl FnOnce(&mut PromptAdmitted)) -> NewPrompt {
     change(&mut new.prompt);
     new

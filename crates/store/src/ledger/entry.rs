@@ -230,7 +230,7 @@ fn has_long_writes(row: &LedgerRow, costs: Option<&CostByClass>) -> bool {
         || prices.cache_write_12h.is_some()
 }
 
-/// Whether both are written the same. Amounts are equal where one is `1` and the other `1.0`.
+/// Whether both have the same amounts with the same number of digits. `==` alone does not tell `1` from `1.0`.
 fn reads_as(one: &CostByClass, other: &CostByClass) -> bool {
     let scales = |costs: &CostByClass| {
         let CostByClass {

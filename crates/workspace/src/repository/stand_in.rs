@@ -29,7 +29,7 @@ const MOST_ALTERNATES: usize = 16;
 /// Files larger than this are not compared line by line, in bytes.
 pub(super) const LARGEST_TEXT: u64 = 5 * 1024 * 1024;
 
-/// What names of stand-ins begin with.
+/// The prefix of the folder of each stand-in.
 const PREFIX: &str = "asked-git-";
 /// A stand-in that is older was left behind: questions take seconds.
 const LEFT: Duration = Duration::from_secs(3_600);
